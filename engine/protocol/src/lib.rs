@@ -1,1 +1,19 @@
-//! TEMP
+//! The words that all of Anneal's processes share: the job a user asks for, the plan that answers it, the events of a
+//! run, and the `Problem` that every refusal carries.
+//!
+//! Not here: anything that reads a file (`formats`, `store`), decides (`plan`) or computes (`kernels`, `trainer`).
+
+pub mod event;
+pub mod facts;
+pub mod job;
+pub mod limits;
+pub mod link;
+pub mod plan;
+pub mod problem;
+pub mod record;
+pub mod verb;
+
+pub use event::{Entry, Event};
+pub use job::JobSpec;
+pub use plan::Plan;
+pub use problem::{Code, Outcome, Place, Problem};

@@ -1,0 +1,333 @@
+//! What was found: facts of dropped files, of token caches and of the machine.
+
+use crate::problem::Problem;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Shape of a decoder model, read from `config.json` (field names after Hugging Face where they differ).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// "LlamaForCausalLM".
+    pub architecture: String,
+    /// num_hidden_layers.
+    pub layers: u32,
+    /// hidden_size.
+    pub hidden: u32,
+    /// intermediate_size.
+    pub intermediate: u32,
+    /// num_attention_heads.
+    pub heads: u32,
+    /// num_key_value_heads.
+    pub kv_heads: u32,
+    /// head_dim; hidden / heads where the file does not say.
+    pub head_dim: u32,
+    /// vocab_size: rows of the embedding.
+    pub vocab: u32,
+    /// max_position_embeddings.
+    pub context: u32,
+    /// tie_word_embeddings.
+    pub tied: bool,
+    /// rms_norm_eps.
+    pub rms_norm_eps: f64,
+    /// rope_theta.
+    pub rope_theta: f64,
+    /// initializer_range: standard deviation of fresh weights.
+    pub initializer_range: f64,
+    /// eos_token_id, one or several; generation ends at any.
+    pub eos: Vec<u32>,
+}
+
+/// Name and shape of one tensor under its Hugging Face name; matrices are [out, in].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorShape {
+    /// Name.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Vec<u64>,
+}
+
+impl TensorShape {
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+/// The seven projections of a layer that an adapter may target, in the order of the forward pass.
+pub const PROJECTIONS: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+
+impl ModelConfig {
+    /// [out, in] of a projection.
+    pub fn projection(&self, name: &str) -> Option<[u64; 2]> {
+        let (h, i) = (self.hidden as u64, self.intermediate as u64);
+        let (q, kv) = ((self.heads * self.head_dim) as u64, (self.kv_heads * self.head_dim) as u64);
+        match name {
+            "q_proj" => Some([q, h]),
+            "k_proj" | "v_proj" => Some([kv, h]),
+            "o_proj" => Some([h, q]),
+            "gate_proj" | "up_proj" => Some([i, h]),
+            "down_proj" => Some([h, i]),
+            _ => None,
+        }
+    }
+
+    /// Hugging Face prefix of a projection in a layer: "model.layers.0.self_attn.q_proj".
+    pub fn projection_path(layer: u32, name: &str) -> String {
+        let block = if matches!(name, "q_proj" | "k_proj" | "v_proj" | "o_proj") { "self_attn" } else { "mlp" };
+        format!("model.layers.{layer}.{block}.{name}")
+    }
+
+    /// All parameters in their one canonical order: embedding; per layer input norm, q k v o, post-attention norm, gate
+    /// up down; final norm; output head unless tied.
+    pub fn tensors(&self) -> Vec<TensorShape> {
+        let h = self.hidden as u64;
+        let tensor = |name: String, shape: Vec<u64>| TensorShape { name, shape };
+        let mut all = vec![tensor("model.embed_tokens.weight".into(), vec![self.vocab as u64, h])];
+        for l in 0..self.layers {
+            all.push(tensor(format!("model.layers.{l}.input_layernorm.weight"), vec![h]));
+            for (i, p) in PROJECTIONS.iter().enumerate() {
+                if i == 4 {
+                    all.push(tensor(format!("model.layers.{l}.post_attention_layernorm.weight"), vec![h]));
+                }
+                let shape = self.projection(p).unwrap_or([0, 0]);
+                all.push(tensor(format!("{}.weight", Self::projection_path(l, p)), shape.to_vec()));
+            }
+        }
+        all.push(tensor("model.norm.weight".into(), vec![h]));
+        if !self.tied {
+            all.push(tensor("lm_head.weight".into(), vec![self.vocab as u64, h]));
+        }
+        all
+    }
+
+    /// Adapter parameters in their canonical order, under PEFT's names:
+    /// "base_model.model.<projection>.lora_A.weight" [rank, in] and "….lora_B.weight" [out, rank].
+    pub fn adapter_tensors(&self, rank: u32, targets: &[String]) -> Vec<TensorShape> {
+        let mut all = Vec::new();
+        for l in 0..self.layers {
+            for p in PROJECTIONS.iter().filter(|p| targets.iter().any(|t| t == *p)) {
+                let [out, input] = self.projection(p).unwrap_or([0, 0]);
+                let path = format!("base_model.model.{}", Self::projection_path(l, p));
+                all.push(TensorShape { name: format!("{path}.lora_A.weight"), shape: vec![rank as u64, input] });
+                all.push(TensorShape { name: format!("{path}.lora_B.weight"), shape: vec![out, rank as u64] });
+            }
+        }
+        all
+    }
+
+    /// Number of parameters.
+    pub fn parameters(&self) -> u64 {
+        self.tensors().iter().map(TensorShape::elements).sum()
+    }
+}
+
+/// What a dropped path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A model folder.
+    Model,
+    /// A data set.
+    Dataset,
+    /// A checkpoint of a run.
+    Checkpoint,
+    /// A PEFT adapter.
+    Adapter,
+    /// None of these; the problem says what it looks like.
+    Unknown,
+}
+
+/// Facts of one dropped path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ItemFacts {
+    /// The path as given.
+    pub path: String,
+    /// What it is.
+    pub kind: Kind,
+    /// For models, checkpoints (and the base of adapters where known).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelFacts>,
+    /// For data sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<DatasetFacts>,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// Facts of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelFacts {
+    /// "LlamaForCausalLM".
+    pub architecture: String,
+    /// Number of parameters.
+    pub parameters: u64,
+    /// Number format on disk: "F32", "BF16", "F16".
+    pub dtype: String,
+    /// Layers.
+    pub layers: u32,
+    /// Width.
+    pub hidden: u32,
+    /// Attention heads.
+    pub heads: u32,
+    /// Key/value heads.
+    pub kv_heads: u32,
+    /// Vocabulary.
+    pub vocab: u32,
+    /// Context in tokens.
+    pub context: u32,
+    /// Output head shares the embedding.
+    pub tied: bool,
+    /// Bytes of weights on disk.
+    pub bytes: u64,
+    /// `tokenizer.json` is there.
+    pub tokenizer: bool,
+    /// A chat template is there.
+    pub chat_template: bool,
+    /// The full shape, for the planner.
+    pub config: ModelConfig,
+}
+
+/// A row that cannot be used, or a class of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RowProblem {
+    /// Record, from 1.
+    pub row: u64,
+    /// Line in the file where it starts, from 1; 0 where the container has no lines.
+    pub line: u64,
+    /// Kind.
+    pub code: crate::problem::Code,
+    /// For people.
+    pub message: String,
+}
+
+/// Facts of a data set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatasetFacts {
+    /// "jsonl", "json", "text".
+    pub container: String,
+    /// Layout of the rows: "alpaca", "messages", "text".
+    pub format: String,
+    /// Records.
+    pub rows: u64,
+    /// Records that can be trained on.
+    pub usable_rows: u64,
+    /// Names of splits found.
+    pub splits: Vec<String>,
+    /// Column names in order of appearance.
+    pub columns: Vec<String>,
+    /// The first `limits::LISTED_ROW_PROBLEMS` unusable rows.
+    pub problems: Vec<RowProblem>,
+    /// All unusable rows by code.
+    pub problem_counts: BTreeMap<String, u64>,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+/// One token of a preview.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PreviewToken {
+    /// Id.
+    pub id: u32,
+    /// The text it stands for.
+    pub text: String,
+    /// True where the loss counts predicting this token.
+    pub trained: bool,
+}
+
+/// One record as the trainer will see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Preview {
+    /// Record, from 1.
+    pub row: u64,
+    /// The rendered text.
+    pub text: String,
+    /// Its tokens.
+    pub tokens: Vec<PreviewToken>,
+    /// Number of tokens before any cut.
+    pub length: u64,
+    /// True when the limit cuts or drops it.
+    pub truncated: bool,
+    /// What is wrong with it.
+    pub problems: Vec<Problem>,
+}
+
+/// Counts of one token set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SetFacts {
+    /// Rows the trainer draws (several samples each when packed).
+    pub rows: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Tokens in all rows, padding excluded.
+    pub tokens: u64,
+    /// Tokens that carry loss.
+    pub targets: u64,
+    /// Longest row in tokens.
+    pub longest: u64,
+    /// Records left out, by code.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// A token cache: what `anneal-trainer read tokenise` wrote and the trainer maps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenFacts {
+    /// The cache folder.
+    pub path: PathBuf,
+    /// Hash over data, tokenizer, template and every setting that shapes tokens.
+    pub fingerprint: String,
+    /// Hash of the data files.
+    pub data_fingerprint: String,
+    /// Hash of tokenizer and template.
+    pub tokenizer_fingerprint: String,
+    /// Folder that holds tokenizer.json, to be copied beside checkpoints.
+    pub tokenizer: PathBuf,
+    /// Entries of the tokenizer.
+    pub vocab: u32,
+    /// Id that ends a text or an answer.
+    pub eos: u32,
+    /// Longest row allowed.
+    pub max_length: u32,
+    /// What to train on.
+    pub train: SetFacts,
+    /// What to evaluate on; empty when off.
+    pub evaluation: SetFacts,
+    /// Notes for people (evaluation switched off, rows dropped, …).
+    pub notes: Vec<String>,
+}
+
+/// A device of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// "cpu", "cuda:0".
+    pub name: String,
+    /// Bytes in all.
+    pub memory_total: u64,
+    /// Bytes free now; can only refuse, never decide.
+    pub memory_free: u64,
+}
+
+/// The machine as the planner sees it; also the `--machine FILE`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MachineFacts {
+    /// CPU model.
+    pub cpu: String,
+    /// Cores this process may use.
+    pub cores: u32,
+    /// "avx512", "avx2", "baseline".
+    pub instruction_set: String,
+    /// Bytes of memory (or of the cgroup's limit).
+    pub host_memory_total: u64,
+    /// Bytes available now.
+    pub host_memory_available: u64,
+    /// Bytes free on HOME's disk.
+    pub disk_free: u64,
+    /// Matrix speed of all cores in GFLOP/s: measured once and kept, or assumed from the instruction set.
+    pub gemm_gflops: f64,
+    /// Memory speed in GB/s.
+    pub memory_gb_per_second: f64,
+    /// Devices, "cpu" always among them.
+    pub devices: Vec<DeviceFacts>,
+}

@@ -1,0 +1,28 @@
+//! Bounds on everything that crosses a process or comes from a file, in one place, each with its reason.
+
+/// Version of the messages between supervisor, trainer and engine; another one is refused with a sentence.
+pub const PROTOCOL: u32 = 1;
+/// Longest message line between processes, in bytes: a `Problem` with long names fits, a flood does not.
+pub const MESSAGE_BYTES: usize = 64 * 1024;
+/// Longest journal line, in bytes: the same bound, so that every message can be journaled.
+pub const JOURNAL_LINE_BYTES: usize = MESSAGE_BYTES + 1024;
+/// Longest job file, in bytes.
+pub const JOB_BYTES: u64 = 1024 * 1024;
+/// Longest record of a data set, in bytes.
+pub const RECORD_BYTES: usize = 16 * 1024 * 1024;
+/// Deepest nesting of JSON from a file.
+pub const JSON_DEPTH: usize = 128;
+/// Longest header of a safetensors file, in bytes (the reference reader's own bound).
+pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
+/// Longest `config.json`, `tokenizer_config.json` or template, in bytes.
+pub const CONFIG_BYTES: u64 = 16 * 1024 * 1024;
+/// Longest `tokenizer.json`, in bytes.
+pub const TOKENIZER_BYTES: u64 = 256 * 1024 * 1024;
+/// Longest name of a job, in bytes.
+pub const NAME_BYTES: usize = 200;
+/// Row problems listed one by one in an inspection; all are counted.
+pub const LISTED_ROW_PROBLEMS: usize = 100;
+/// Step events a trainer keeps until the supervisor has journaled them.
+pub const UNACKNOWLEDGED_STEPS: usize = 4096;
+/// Crashes in a row, without a new step, after which a job fails.
+pub const RESTARTS: u32 = 3;

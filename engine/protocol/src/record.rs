@@ -1,0 +1,190 @@
+//! What the history says of a job.
+
+use crate::job::JobSpec;
+use crate::plan::Plan;
+use crate::problem::Problem;
+use serde::{Deserialize, Serialize};
+
+/// State of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Waits for devices.
+    Queued,
+    /// The trainer loads.
+    Starting,
+    /// Steps are made.
+    Running,
+    /// Waits for `resume`.
+    Paused,
+    /// A stop was asked for.
+    Stopping,
+    /// All steps done.
+    Finished,
+    /// Cannot go on.
+    Failed,
+    /// Ended by the user; can be resumed.
+    Stopped,
+    /// Ended without the user's wish; can be resumed.
+    Interrupted,
+}
+
+impl JobState {
+    /// The snake-case word.
+    pub fn word(self) -> &'static str {
+        match self {
+            JobState::Queued => "queued",
+            JobState::Starting => "starting",
+            JobState::Running => "running",
+            JobState::Paused => "paused",
+            JobState::Stopping => "stopping",
+            JobState::Finished => "finished",
+            JobState::Failed => "failed",
+            JobState::Stopped => "stopped",
+            JobState::Interrupted => "interrupted",
+        }
+    }
+
+    /// The state of a word.
+    pub fn of(word: &str) -> Option<JobState> {
+        serde_json::from_value(serde_json::Value::String(word.to_owned())).ok()
+    }
+
+    /// True while a supervisor owns the job.
+    pub fn is_alive(self) -> bool {
+        use JobState::*;
+        matches!(self, Queued | Starting | Running | Paused | Stopping)
+    }
+}
+
+/// What a user says of a job; `labels.toml` in the run folder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Labels {
+    /// Name; the spec's when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Note.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// Tags.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Star.
+    pub star: bool,
+    /// Steps of checkpoints that retention leaves alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<u64>,
+}
+
+/// Hashes of what went in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fingerprints {
+    /// Weight files.
+    pub model: String,
+    /// Data files.
+    pub data: String,
+    /// Tokenizer and template.
+    pub tokenizer: String,
+}
+
+/// A line of the job list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Id: the run folder's name.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// State.
+    pub state: JobState,
+    /// Model, by name.
+    pub model: String,
+    /// Data, by name.
+    pub data: String,
+    /// Stage.
+    pub stage: String,
+    /// Steps done.
+    pub steps: u64,
+    /// Steps planned.
+    pub steps_total: u64,
+    /// Loss of the newest step.
+    pub final_loss: Option<f64>,
+    /// Best evaluation loss.
+    pub best_evaluation_loss: Option<f64>,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// First start, milliseconds since the Unix epoch.
+    pub started: Option<i64>,
+    /// Seconds with a trainer at work.
+    pub seconds_active: f64,
+}
+
+/// A checkpoint of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointRow {
+    /// Steps done.
+    pub step: u64,
+    /// Folder.
+    pub path: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// The manifest is there and whole, all files have their size.
+    pub complete: bool,
+    /// Every checksum was compared and is right; null when not asked for.
+    pub verified: Option<bool>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// One job in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// The list's line.
+    #[serde(flatten)]
+    pub row: JobRow,
+    /// Why it ended; null while it lives.
+    pub exit_reason: Option<String>,
+    /// The problem it ended with.
+    pub problem: Option<Problem>,
+    /// As asked.
+    pub spec: JobSpec,
+    /// As decided.
+    pub plan: Plan,
+    /// What went in.
+    pub fingerprints: Fingerprints,
+    /// Checkpoints on disk.
+    pub checkpoints: Vec<CheckpointRow>,
+    /// What the user says of it.
+    pub labels: Labels,
+    /// Attempts made.
+    pub attempts: u32,
+    /// Run folder.
+    pub folder: String,
+}
+
+/// What differs between two values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Dotted key.
+    pub key: String,
+    /// In the first.
+    pub a: serde_json::Value,
+    /// In the second.
+    pub b: serde_json::Value,
+}
+
+/// Two jobs side by side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Settings that differ.
+    pub spec: Vec<Difference>,
+    /// Data that differs.
+    pub data: Vec<Difference>,
+    /// Model facts that differ.
+    pub model: Vec<Difference>,
+    /// (step, loss) of the first.
+    pub curve_a: Vec<(u64, f64)>,
+    /// (step, loss) of the second.
+    pub curve_b: Vec<(u64, f64)>,
+}
