@@ -1,0 +1,311 @@
+//! The arena table: every device buffer that the trainer allocates, by name, part and bytes.
+//!
+//! The planner adds the lines up to find what fits; the trainer allocates exactly these lines by name and nothing else, so
+//! that a plan which fits on paper fits in fact. Pure: names and sizes follow from the arguments alone.
+//!
+//! Not here: who uses the buffers (`trainer::model`, `trainer::optimizer`) and the host's memory (`plan::plan`).
+//!
+//! Shapes: N = micro_batch × length rows of tokens, H hidden, I intermediate, Q = heads × head_dim, K = kv_heads ×
+//! head_dim, V vocabulary, R rank of the adapter. Every element has four bytes (f32, or u32 for ids).
+
+use protocol::facts::{ModelConfig, PROJECTIONS, TensorShape};
+use protocol::job::OptimizerKind;
+use protocol::plan::{ArenaLine, Method, Part, Parts, Recompute};
+
+/// Elements of one chunk of logits (32 MiB): large enough that the head's matrix products run at full speed, small enough
+/// that a vocabulary of 128 k never costs gigabytes.
+const LOGITS_ELEMENTS: u64 = 1 << 23;
+
+/// Bytes of an element.
+const ELEMENT: u64 = 4;
+
+/// Every device buffer of a rank that trains `config` by `method`, in the order of allocation. `length` is the padded
+/// length of a row. Sizes saturate instead of overflowing, so that an absurd shape is refused as too large.
+pub fn table(
+    config: &ModelConfig,
+    method: &Method,
+    optimizer: OptimizerKind,
+    micro_batch: u32,
+    length: u32,
+    recompute: Recompute,
+) -> Vec<ArenaLine> {
+    let mut table = Table { lines: Vec::new(), rows: u64::from(micro_batch) * u64::from(length) };
+    let trained = trained_tensors(config, method);
+    table.weights(config, method);
+    for t in &trained {
+        table.add(Part::Gradients, gradient(&t.name), t.elements());
+    }
+    for slot in slots(optimizer) {
+        for t in &trained {
+            table.add(Part::Optimizer, format!("{}.{slot}", t.name), t.elements());
+        }
+    }
+    table.activations(config, method, recompute);
+    table.workspace(config, method, trained.len() as u64);
+    table.lines
+}
+
+/// Every device buffer of a model that writes text: `rows` is the most rows that one pass takes (the prompt), `context` the
+/// most positions that prompt and completion have together.
+pub fn generation_table(config: &ModelConfig, method: &Method, rows: u32, context: u32) -> Vec<ArenaLine> {
+    let mut table = Table { lines: Vec::new(), rows: u64::from(rows) };
+    table.weights(config, method);
+    let kv = u64::from(config.kv_heads).saturating_mul(u64::from(config.head_dim));
+    for l in 0..config.layers {
+        table.add(Part::Activations, format!("layer.{l}.keys"), kv.saturating_mul(u64::from(context)));
+        table.add(Part::Activations, format!("layer.{l}.values"), kv.saturating_mul(u64::from(context)));
+    }
+    table.layer(config, method, "layer.any");
+    table.row("layer.any.x", config.hidden.into());
+    table.row("final.norm", config.hidden.into());
+    table.row("final.rstd", 1);
+    table.add(Part::Workspace, "head.logits".into(), config.vocab.into());
+    table.inputs();
+    table.lines
+}
+
+/// Bytes of a table by part; saturates.
+pub fn parts(table: &[ArenaLine]) -> Parts {
+    let mut parts = Parts::default();
+    for line in table {
+        let slot = match line.part {
+            Part::Weights => &mut parts.weights,
+            Part::Gradients => &mut parts.gradients,
+            Part::Optimizer => &mut parts.optimizer,
+            Part::Activations => &mut parts.activations,
+            Part::Workspace => &mut parts.workspace,
+        };
+        *slot = slot.saturating_add(line.bytes);
+    }
+    parts
+}
+
+/// The tensors that move: all parameters, or the adapter's.
+pub fn trained_tensors(config: &ModelConfig, method: &Method) -> Vec<TensorShape> {
+    match method {
+        Method::Full => config.tensors(),
+        Method::Lora { rank, targets, .. } => config.adapter_tensors(*rank, targets),
+    }
+}
+
+/// Names of an optimizer's state tensors; the buffer and the checkpoint call them `<parameter>.<slot>`.
+pub fn slots(optimizer: OptimizerKind) -> &'static [&'static str] {
+    match optimizer {
+        OptimizerKind::Adamw => &["exp_avg", "exp_avg_sq"],
+    }
+}
+
+/// Name of a parameter's gradient buffer.
+pub fn gradient(parameter: &str) -> String {
+    format!("grad.{parameter}")
+}
+
+/// Prefix of a layer's activations: its own ones, or the one set that all layers share when they are computed again.
+pub fn layer_prefix(layer: u32, recompute: Recompute) -> String {
+    match recompute {
+        Recompute::None => format!("layer.{layer}"),
+        Recompute::Layers => "layer.any".into(),
+    }
+}
+
+/// Rows of logits that exist at once: all of them, or a multiple of 16 (at least 16) that keeps a chunk near 32 MiB.
+pub fn head_rows(vocab: u32, rows: u64) -> u64 {
+    let fit = LOGITS_ELEMENTS / u64::from(vocab).max(1);
+    rows.min((fit / 16 * 16).max(16))
+}
+
+/// The table while it is made.
+struct Table {
+    lines: Vec<ArenaLine>,
+    /// N.
+    rows: u64,
+}
+
+impl Table {
+    fn add(&mut self, part: Part, name: String, elements: u64) {
+        self.lines.push(ArenaLine { name, part, bytes: elements.saturating_mul(ELEMENT) });
+    }
+
+    /// An activation of `width` elements a row.
+    fn row(&mut self, name: impl Into<String>, width: u64) {
+        self.add(Part::Activations, name.into(), self.rows.saturating_mul(width));
+    }
+
+    /// A short-lived buffer of `width` elements a row.
+    fn work(&mut self, name: impl Into<String>, width: u64) {
+        self.add(Part::Workspace, name.into(), self.rows.saturating_mul(width));
+    }
+
+    fn weights(&mut self, config: &ModelConfig, method: &Method) {
+        let adapter = match method {
+            Method::Full => Vec::new(),
+            Method::Lora { .. } => trained_tensors(config, method),
+        };
+        for t in config.tensors().iter().chain(&adapter) {
+            self.add(Part::Weights, t.name.clone(), t.elements());
+        }
+    }
+
+    /// What the backward pass needs: every layer's input always, the rest a layer or once.
+    fn activations(&mut self, config: &ModelConfig, method: &Method, recompute: Recompute) {
+        let h = u64::from(config.hidden);
+        for l in 0..config.layers {
+            self.row(format!("layer.{l}.x"), h);
+        }
+        let sets = if recompute == Recompute::Layers { 1 } else { config.layers };
+        for l in 0..sets {
+            self.layer(config, method, &layer_prefix(l, recompute));
+        }
+        self.row("final.x", h);
+        self.row("final.norm", h);
+        self.row("final.rstd", 1);
+    }
+
+    fn layer(&mut self, config: &ModelConfig, method: &Method, prefix: &str) {
+        let (h, i) = (u64::from(config.hidden), u64::from(config.intermediate));
+        let (q, kv) = widths(config);
+        let names = [
+            ("attention_norm", h),
+            ("attention_rstd", 1),
+            ("q", q),
+            ("k", kv),
+            ("v", kv),
+            ("attention", q),
+            ("attention_lse", config.heads.into()),
+            ("x_mid", h),
+            ("mlp_norm", h),
+            ("mlp_rstd", 1),
+            ("gate", i),
+            ("up", i),
+            ("act", i),
+        ];
+        for (name, width) in names {
+            self.row(format!("{prefix}.{name}"), width);
+        }
+        if let Method::Lora { rank, targets, .. } = method {
+            for p in PROJECTIONS.iter().filter(|p| targets.iter().any(|t| t == *p)) {
+                self.row(format!("{prefix}.{p}.low"), u64::from(*rank));
+            }
+        }
+    }
+
+    /// Ids of a micro-batch.
+    fn inputs(&mut self) {
+        for name in ["input.tokens", "input.positions", "input.segment_starts", "input.targets"] {
+            self.work(name, 1);
+        }
+    }
+
+    fn workspace(&mut self, config: &ModelConfig, method: &Method, trained: u64) {
+        let (h, i) = (u64::from(config.hidden), u64::from(config.intermediate));
+        let (q, kv) = widths(config);
+        self.inputs();
+        let chunk = head_rows(config.vocab, self.rows).saturating_mul(config.vocab.into());
+        self.add(Part::Workspace, "head.logits".into(), chunk);
+        self.work("head.nll", 1);
+        let back = [("dx", h), ("dnorm", h), ("dq", q), ("dk", kv), ("dv", kv), ("dattention", q)];
+        for (name, width) in back.into_iter().chain([("dgate", i), ("dup", i), ("dact", i)]) {
+            self.work(format!("back.{name}"), width);
+        }
+        if let Method::Lora { rank, dropout, targets, .. } = method {
+            self.work("back.dlow", u64::from(*rank));
+            if *dropout > 0.0 {
+                let widest = targets.iter().filter_map(|t| config.projection(t)).map(|[_, input]| input).max();
+                self.work("back.dropped", widest.unwrap_or(0));
+            }
+        }
+        // Loss of a micro-batch and of the step; squared norms of all gradients and their sum.
+        self.add(Part::Workspace, "step.loss_part".into(), 1);
+        self.add(Part::Workspace, "step.sums".into(), 2);
+        self.add(Part::Workspace, "step.squares".into(), trained);
+    }
+}
+
+/// Widths of queries and of keys (= values).
+fn widths(config: &ModelConfig) -> (u64, u64) {
+    let head = u64::from(config.head_dim);
+    (u64::from(config.heads).saturating_mul(head), u64::from(config.kv_heads).saturating_mul(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(tied: bool) -> ModelConfig {
+        ModelConfig {
+            architecture: "LlamaForCausalLM".into(),
+            layers: 3,
+            hidden: 12,
+            intermediate: 20,
+            heads: 3,
+            kv_heads: 1,
+            head_dim: 4,
+            vocab: 50,
+            context: 64,
+            tied,
+            rms_norm_eps: 1e-5,
+            rope_theta: 1e4,
+            initializer_range: 0.02,
+            eos: vec![2],
+        }
+    }
+
+    fn lora(targets: &[&str]) -> Method {
+        let targets = targets.iter().map(|t| t.to_string()).collect();
+        Method::Lora { rank: 2, alpha: 4.0, dropout: 0.1, targets }
+    }
+
+    fn of(config: &ModelConfig, method: &Method, recompute: Recompute) -> Vec<ArenaLine> {
+        table(config, method, OptimizerKind::Adamw, 2, 7, recompute)
+    }
+
+    #[test]
+    fn full_training_holds_weights_gradients_and_two_moments() {
+        let config = config(false);
+        let parts = parts(&of(&config, &Method::Full, Recompute::None));
+        let weights = config.parameters() * 4;
+        assert_eq!((parts.weights, parts.gradients, parts.optimizer), (weights, weights, 2 * weights));
+    }
+
+    #[test]
+    fn an_adapter_has_gradients_for_itself_alone() {
+        let (config, method) = (config(true), lora(&["q_proj", "down_proj"]));
+        let parts = parts(&of(&config, &method, Recompute::None));
+        let adapter: u64 = trained_tensors(&config, &method).iter().map(|t| t.elements() * 4).sum();
+        assert_eq!(adapter, 3 * 4 * (2 * (12 + 12) + 2 * (20 + 12)));
+        assert_eq!((parts.weights, parts.gradients), (config.parameters() * 4 + adapter, adapter));
+    }
+
+    #[test]
+    fn recomputing_layers_costs_fewer_bytes() {
+        let (config, method) = (config(true), Method::Full);
+        let all = parts(&of(&config, &method, Recompute::None));
+        let few = parts(&of(&config, &method, Recompute::Layers));
+        assert!(few.activations < all.activations && few.workspace == all.workspace);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for method in [Method::Full, lora(&PROJECTIONS)] {
+            let table = of(&config(false), &method, Recompute::None);
+            let mut names: Vec<&String> = table.iter().map(|l| &l.name).collect();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), table.len());
+        }
+    }
+
+    #[test]
+    fn a_large_vocabulary_keeps_few_rows_of_logits() {
+        assert_eq!(head_rows(49152, 1024), 160);
+        assert_eq!(head_rows(384, 128), 128);
+        assert_eq!(head_rows(u32::MAX, 1024), 16);
+    }
+
+    #[test]
+    fn an_absurd_shape_saturates() {
+        let huge = ModelConfig { intermediate: u32::MAX, ..config(true) };
+        let lines = table(&huge, &Method::Full, OptimizerKind::Adamw, 1 << 20, 1 << 24, Recompute::None);
+        assert_eq!(parts(&lines).activations, u64::MAX);
+    }
+}
