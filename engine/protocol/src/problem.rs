@@ -98,6 +98,10 @@ pub enum Code {
     Busy,
     /// The history file was damaged and rebuilt.
     HistoryRebuilt,
+    /// The history file was written by a newer version.
+    HistoryNewer,
+    /// The history file cannot be read or written.
+    HistoryFailed,
     /// The other side speaks another protocol version.
     ProtocolMismatch,
     /// Something the product did not foresee: a defect of ours.

@@ -1,5 +1,6 @@
 //! What the history says of a job.
 
+use crate::event::Step;
 use crate::job::JobSpec;
 use crate::plan::Plan;
 use crate::problem::Problem;
@@ -161,6 +162,20 @@ pub struct JobRecord {
     pub attempts: u32,
     /// Run folder.
     pub folder: String,
+}
+
+/// One step of a job, with the evaluation made after it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricRow {
+    /// Attempt that made the step (the highest that did).
+    pub attempt: u32,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: i64,
+    /// The step.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Mean loss of the evaluation after this step; null where there was none.
+    pub evaluation_loss: Option<f64>,
 }
 
 /// What differs between two values.

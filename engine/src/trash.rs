@@ -1,0 +1,1 @@
+//! Deleted jobs: run folders wait in `HOME/trash` for a grace period.
