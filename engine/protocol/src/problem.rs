@@ -102,6 +102,8 @@ pub enum Code {
     HistoryNewer,
     /// The history file cannot be read or written.
     HistoryFailed,
+    /// The user ended it before it was done.
+    Cancelled,
     /// The other side speaks another protocol version.
     ProtocolMismatch,
     /// Something the product did not foresee: a defect of ours.
