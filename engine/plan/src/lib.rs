@@ -1,3 +1,215 @@
-//! From a wish and a machine to a complete plan or a refusal; pure.
+//! From a wish and a machine to a complete plan, or a refusal that names both numbers and the way out.
+//!
+//! Pure: no clock, no files, no environment. The same arguments give the same plan, byte for byte. Decisions are taken
+//! from *total* memory; free memory can only refuse. Everything the job file left to "auto" comes back with a `Reason`.
+//!
+//! Read `plan()` first, it is the whole story in order. Then: `scope` (what this version refuses by name), `length`
+//! (rows, batch, steps, warm-up), `memory` (the arena table, shared with the trainer), `time` (FLOPs and bytes over
+//! the machine's speed), `fit` (micro-batch and recomputation), `room` (host memory and disk), `preset` (built-in shapes).
+//!
+//! Not here: reading models and data (`formats`), measuring the machine (`engine`), carrying a plan out (`trainer`).
 
+mod fit;
+mod length;
 pub mod memory;
+mod preset;
+mod room;
+mod scope;
+mod time;
+#[cfg(test)]
+mod tests;
+
+pub use length::max_length;
+pub use preset::preset;
+
+use protocol::facts::{MachineFacts, ModelConfig, TokenFacts};
+use protocol::job::Precision;
+use protocol::plan::{
+    Compute, DeviceMemory, MemoryPlan, ModelSource, Parts, Plan, PlannedData, PlannedModel, PlannedOptimizer,
+    PlannedSnapshot, Reason,
+};
+use protocol::{JobSpec, Outcome};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The model a job starts from, as intake found it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Where weights come from.
+    pub source: ModelSource,
+    /// Hash of the weight files; of the shape where weights are fresh.
+    pub fingerprint: String,
+    /// Shape.
+    pub config: ModelConfig,
+    /// Bytes of the weight files; 0 where weights are fresh.
+    pub bytes: u64,
+    /// Number format on disk: "F32", "BF16", "F16"; "F32" where weights are fresh.
+    pub dtype: String,
+    /// Folder whose tokenizer and template files go beside every checkpoint.
+    pub tokenizer: PathBuf,
+}
+
+impl Model {
+    /// True where weights are drawn, not read.
+    fn is_scratch(&self) -> bool {
+        self.source == ModelSource::Scratch
+    }
+}
+
+/// Decides everything a rank needs to know, or refuses.
+///
+/// Refusals: `NotSupported` (a known feature of a later version, by name), `SettingInvalid` (a setting contradicts the
+/// model or the data, with the field), `NoUsableRows`, `OutOfMemory` and `DiskFull` (both numbers and what would fit).
+pub fn plan(spec: &JobSpec, model: &Model, tokens: &TokenFacts, machine: &MachineFacts) -> Outcome<Plan> {
+    let mut reasons = Reasons::default();
+    let scope = scope::check(spec, model, machine, &mut reasons)?;
+    let row = length::row(spec, model, tokens, &mut reasons)?;
+    let run = length::run(spec, model, tokens, &mut reasons)?;
+    let schedule = length::schedule(spec, run.steps, &mut reasons);
+    let optimizer = optimizer(spec, model, &mut reasons);
+    let snapshot = snapshot(spec, &mut reasons);
+
+    let load = fit::Load { model, method: &scope.method, optimizer: optimizer.kind, row, run: &run };
+    let budget = fit::Budget::of(spec, machine, &mut reasons);
+    let found = fit::choose(&load, &budget, machine, &mut reasons)?;
+    let best = &found.best;
+    let host_bytes_peak = room::host_bytes(model, tokens, best.bytes);
+    room::check_free_memory(best.bytes, model, machine)?;
+    let checkpoint_bytes = room::checkpoint_bytes(model, &scope.method);
+    let disk_bytes = room::check_disk(&snapshot, checkpoint_bytes, machine)?;
+
+    Ok(Plan {
+        version: 1,
+        stage: spec.stage,
+        model: planned_model(model),
+        method: scope.method,
+        data: planned_data(tokens, row),
+        optimizer,
+        schedule,
+        snapshot,
+        strategy: scope.strategy,
+        precision: Precision::F32,
+        devices: vec![CPU.to_owned()],
+        micro_batch: best.micro_batch,
+        gradient_accumulation: run.global_batch.div_ceil(best.micro_batch),
+        recompute: best.recompute,
+        placement: "device".to_owned(),
+        compute: compute(machine),
+        memory: MemoryPlan {
+            devices: vec![device_memory(best, budget.bytes)],
+            host_bytes_peak,
+            disk_bytes,
+            checkpoint_bytes,
+            arena: best.arena.clone(),
+        },
+        predicted: best.predicted,
+        reasons: reasons.list,
+        alternatives: found.alternatives,
+        run,
+    })
+}
+
+/// The one device of this version.
+const CPU: &str = "cpu";
+
+fn planned_model(model: &Model) -> PlannedModel {
+    PlannedModel {
+        source: model.source.clone(),
+        fingerprint: model.fingerprint.clone(),
+        config: model.config.clone(),
+        tokenizer: model.tokenizer.clone(),
+    }
+}
+
+fn planned_data(tokens: &TokenFacts, row: length::Row) -> PlannedData {
+    PlannedData {
+        tokens: tokens.path.clone(),
+        fingerprint: tokens.fingerprint.clone(),
+        data_fingerprint: tokens.data_fingerprint.clone(),
+        tokenizer_fingerprint: tokens.tokenizer_fingerprint.clone(),
+        rows: tokens.train.rows,
+        row_tokens: tokens.train.tokens,
+        evaluation_rows: tokens.evaluation.rows,
+        max_length: row.length,
+    }
+}
+
+/// Learning rate where it was left open: 2e-4 for adapters (Hu et al. 2021, table 11), 2e-5 for all weights of a trained
+/// model (Touvron et al. 2023, section 3.1), 1e-3 for fresh weights of the small shapes that a CPU trains.
+fn optimizer(spec: &JobSpec, model: &Model, reasons: &mut Reasons) -> PlannedOptimizer {
+    let asked = &spec.optimizer;
+    let (auto, why) = match (&spec.model.adapter, model.is_scratch()) {
+        (Some(_), _) => (2e-4, "usual for low-rank adapters, whose updates are scaled down"),
+        (None, false) => (2e-5, "usual for all weights of a trained model: large steps would undo what it knows"),
+        (None, true) => (1e-3, "usual for a small model from fresh weights"),
+    };
+    PlannedOptimizer {
+        kind: asked.kind,
+        learning_rate: reasons.settle("optimizer.learning_rate", asked.learning_rate.value(), auto, why),
+        betas: asked.betas,
+        eps: asked.eps,
+        weight_decay: asked.weight_decay,
+        clip: asked.clip,
+    }
+}
+
+fn snapshot(spec: &JobSpec, reasons: &mut Reasons) -> PlannedSnapshot {
+    let asked = &spec.snapshot;
+    let why = "this version writes checkpoints to disk; snapshots in host memory come with a later version";
+    PlannedSnapshot {
+        every_steps: reasons.settle("snapshot.every_steps", asked.every_steps.value(), 0, why),
+        persist_every: asked.persist_every,
+        keep: asked.keep,
+        keep_best: asked.keep_best,
+    }
+}
+
+fn device_memory(best: &fit::Candidate, budget: u64) -> DeviceMemory {
+    let mut parts = Parts::default();
+    best.arena.iter().for_each(|line| parts.add(line.part, line.bytes));
+    DeviceMemory { name: CPU.to_owned(), bytes_total: budget, parts, bytes_peak: parts.total() }
+}
+
+fn compute(machine: &MachineFacts) -> Compute {
+    let gemm = locked_version("gemm").unwrap_or("unknown");
+    let libraries = [("anneal", env!("CARGO_PKG_VERSION")), ("gemm", gemm)];
+    Compute {
+        cpu: machine.cpu.clone(),
+        instruction_set: machine.instruction_set.clone(),
+        threads: machine.cores.max(1),
+        libraries: libraries.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// Version of a package in the lock file this binary was built from.
+fn locked_version(package: &str) -> Option<&'static str> {
+    const LOCK: &str = include_str!("../../../Cargo.lock");
+    let at = LOCK.find(&format!("name = \"{package}\"\n"))?;
+    LOCK[at..].lines().nth(1)?.strip_prefix("version = \"")?.strip_suffix('"')
+}
+
+/// Why each decision was taken, gathered on the way.
+#[derive(Default)]
+struct Reasons {
+    list: Vec<Reason>,
+}
+
+impl Reasons {
+    /// The user's value where there is one; else `auto`, with its reason on the list.
+    fn settle<T: ToString>(&mut self, field: &str, asked: Option<T>, auto: T, why: &str) -> T {
+        asked.unwrap_or_else(|| {
+            self.add(field, auto.to_string(), why);
+            auto
+        })
+    }
+
+    fn add(&mut self, field: &str, value: impl ToString, why: impl Into<String>) {
+        self.list.push(Reason { field: field.to_owned(), value: value.to_string(), why: why.into() });
+    }
+}
+
+/// A size for people: "210 MB", MB being 2^20 bytes as in the job file. `up` rounds up (a need), else down (an offer).
+fn megabytes(bytes: u64, up: bool) -> String {
+    let mb = if up { bytes.div_ceil(1 << 20) } else { bytes >> 20 };
+    format!("{mb} MB")
+}

@@ -1,0 +1,265 @@
+//! How many rows go through the model at once, and what is computed again instead of being kept: the fastest setting,
+//! by the time model, that the arena table says fits the budget.
+//!
+//! Not here: free memory and disk, which can only refuse (`room`).
+
+use crate::length::Row;
+use crate::{CPU, Model, Reasons, megabytes, memory, room, time};
+use protocol::facts::{MachineFacts, PROJECTIONS};
+use protocol::job::{self, OptimizerKind};
+use protocol::plan::{Alternative, ArenaLine, Method, PlannedRun, Predicted, Recompute};
+use protocol::{Code, JobSpec, Outcome, Problem};
+
+/// On a CPU the weights are read from memory once a product, whatever the rows: beyond this many tokens that cost is
+/// below a hundredth of the step and a larger micro-batch only takes memory.
+const USEFUL_TOKENS: u32 = 2048;
+/// Shortest row the search for a remedy proposes.
+const SHORTEST_LENGTH: u32 = 16;
+/// Ranks the search for a remedy proposes.
+const REMEDY_RANKS: [u32; 3] = [16, 8, 4];
+
+/// What has to fit.
+#[derive(Clone, Copy)]
+pub(crate) struct Load<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) method: &'a Method,
+    pub(crate) optimizer: OptimizerKind,
+    pub(crate) row: Row,
+    pub(crate) run: &'a PlannedRun,
+}
+
+impl Load<'_> {
+    /// Rows of one step; a run shorter than its batch has fewer.
+    pub(crate) fn rows_a_step(&self) -> u32 {
+        self.run.rows_total.min(self.run.global_batch as u64) as u32
+    }
+
+    fn arena(&self, micro_batch: u32, recompute: Recompute) -> Vec<ArenaLine> {
+        let config = &self.model.config;
+        memory::table(config, self.method, self.optimizer, micro_batch, self.row.length, recompute)
+    }
+
+    /// Bytes of the setting that takes the least.
+    fn smallest_bytes(&self) -> u64 {
+        let settings = [Recompute::None, Recompute::Layers];
+        settings.iter().map(|r| total(&self.arena(1, *r))).min().unwrap_or(0)
+    }
+}
+
+fn total(arena: &[ArenaLine]) -> u64 {
+    arena.iter().map(|line| line.bytes).sum()
+}
+
+/// Bytes the device may use, decided from totals only.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Budget {
+    /// The budget.
+    pub(crate) bytes: u64,
+    /// What the machine could give at most.
+    pub(crate) most: u64,
+}
+
+impl Budget {
+    /// The budget asked for, at most what the host has beyond its reserve.
+    pub(crate) fn of(spec: &JobSpec, machine: &MachineFacts, reasons: &mut Reasons) -> Budget {
+        const FIELD: &str = "machine.device_memory";
+        let reserve = room::reserve(machine.host_memory_total);
+        let most = machine.host_memory_total - reserve;
+        let total = megabytes(machine.host_memory_total, false);
+        let asked = spec.machine.device_memory.value().and_then(|text| job::bytes(&text));
+        if let Some(bytes) = asked.filter(|bytes| *bytes <= most) {
+            return Budget { bytes, most };
+        }
+        let why = format!("{total} of memory less a reserve of {} for everything else", megabytes(reserve, true));
+        reasons.add(FIELD, megabytes(most, false), why);
+        Budget { bytes: most, most }
+    }
+}
+
+/// A setting that fits.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) micro_batch: u32,
+    pub(crate) recompute: Recompute,
+    pub(crate) arena: Vec<ArenaLine>,
+    pub(crate) bytes: u64,
+    pub(crate) predicted: Predicted,
+}
+
+/// The setting taken and up to two others.
+pub(crate) struct Choice {
+    pub(crate) best: Candidate,
+    pub(crate) alternatives: Vec<Alternative>,
+}
+
+/// The fastest setting that fits the budget, or the refusal with what would fit.
+pub(crate) fn choose(
+    load: &Load,
+    budget: &Budget,
+    machine: &MachineFacts,
+    reasons: &mut Reasons,
+) -> Outcome<Choice> {
+    let mut fitting = candidates(load, budget, machine);
+    // Equal times cannot hide an order: fewer bytes, then the larger micro-batch first.
+    fitting.sort_by(|a, b| {
+        let times = a.predicted.step_ms.total_cmp(&b.predicted.step_ms);
+        times.then(a.bytes.cmp(&b.bytes)).then(b.micro_batch.cmp(&a.micro_batch))
+    });
+    if fitting.is_empty() {
+        return Err(refusal(load, budget));
+    }
+    let best = fitting.remove(0);
+    explain(load, &best, budget, reasons);
+    let alternatives = alternatives(&best, &fitting);
+    Ok(Choice { best, alternatives })
+}
+
+fn candidates(load: &Load, budget: &Budget, machine: &MachineFacts) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for micro_batch in micro_batches(load) {
+        for recompute in [Recompute::None, Recompute::Layers] {
+            let arena = load.arena(micro_batch, recompute);
+            let bytes = total(&arena);
+            if bytes <= budget.bytes {
+                let predicted = time::predict(load, micro_batch, recompute, machine);
+                found.push(Candidate { micro_batch, recompute, arena, bytes, predicted });
+            }
+        }
+    }
+    found
+}
+
+/// Micro-batches worth trying, largest first: halves of the largest useful one, each evened out so that the micro-batches
+/// of a step have nearly the same size.
+fn micro_batches(load: &Load) -> Vec<u32> {
+    let rows = load.rows_a_step();
+    let mut list = Vec::new();
+    let mut rows_at_once = (USEFUL_TOKENS / load.row.length).clamp(1, rows);
+    loop {
+        let even = rows.div_ceil(rows.div_ceil(rows_at_once));
+        if list.last() != Some(&even) {
+            list.push(even);
+        }
+        if rows_at_once == 1 {
+            return list;
+        }
+        rows_at_once /= 2;
+    }
+}
+
+fn explain(load: &Load, best: &Candidate, budget: &Budget, reasons: &mut Reasons) {
+    let useful = micro_batches(load)[0];
+    let (n, length) = (best.micro_batch, load.row.length);
+    let tokens = n * length;
+    let why = if n == load.rows_a_step() {
+        format!("the whole step at once: {tokens} tokens")
+    } else if n == useful {
+        format!("rows of {length}: beyond about {USEFUL_TOKENS} tokens at once a CPU gains nothing")
+    } else {
+        format!("the largest that pays within {}", megabytes(budget.bytes, false))
+    };
+    reasons.add("micro_batch", n, why);
+    let (word, why) = match best.recompute {
+        Recompute::None => ("none", format!("all activations fit: {} in all", megabytes(best.bytes, true))),
+        Recompute::Layers => ("layers", format!("kept activations would exceed {}", megabytes(budget.bytes, false))),
+    };
+    reasons.add("recompute", word, why);
+}
+
+/// The one that takes least memory, and the next fastest.
+fn alternatives(best: &Candidate, others: &[Candidate]) -> Vec<Alternative> {
+    let smallest = others.iter().min_by_key(|c| c.bytes).filter(|c| c.bytes < best.bytes);
+    let next = others.iter().find(|c| !smallest.is_some_and(|s| same_setting(s, c)));
+    smallest.into_iter().chain(next).map(|c| alternative(best, c)).collect()
+}
+
+fn same_setting(a: &Candidate, b: &Candidate) -> bool {
+    (a.micro_batch, a.recompute) == (b.micro_batch, b.recompute)
+}
+
+fn alternative(best: &Candidate, other: &Candidate) -> Alternative {
+    let recompute = match other.recompute {
+        Recompute::None => "all activations kept",
+        Recompute::Layers => "every layer computed again",
+    };
+    let slower = (other.predicted.step_ms / best.predicted.step_ms - 1.0) * 100.0;
+    let size = match best.bytes.checked_sub(other.bytes) {
+        Some(less) => format!("{} less memory", megabytes(less, false)),
+        None => format!("{} more memory", megabytes(other.bytes - best.bytes, true)),
+    };
+    Alternative {
+        what: format!("micro-batch {}, {recompute}: {size}, {slower:.0} % slower", other.micro_batch),
+        micro_batch: other.micro_batch,
+        recompute: other.recompute,
+        bytes_peak: other.bytes,
+        step_ms: other.predicted.step_ms,
+    }
+}
+
+fn refusal(load: &Load, budget: &Budget) -> Problem {
+    let needed = load.smallest_bytes();
+    let (needs, has) = (megabytes(needed, true), megabytes(budget.bytes, false));
+    let ways = remedies(load, budget, needed);
+    let remedy = if ways.is_empty() { "use a smaller model".to_owned() } else { ways.join("; ") };
+    Problem::new(Code::OutOfMemory, format!("the job needs {needs} on {CPU} and has {has}"))
+        .why(format!(
+            "{needs} is its smallest setting: rows of {} tokens, one at a time, every layer computed again",
+            load.row.length
+        ))
+        .kept("nothing was started")
+        .field("machine.device_memory")
+        .remedy(remedy)
+}
+
+/// The nearest settings that fit, each checked against the table.
+fn remedies(load: &Load, budget: &Budget, needed: u64) -> Vec<String> {
+    let fits = |load: &Load| load.smallest_bytes() <= budget.bytes;
+    let mut ways = Vec::new();
+    if let Some(length) = longest_that_fits(load, &fits) {
+        ways.push(format!("max_length {length} fits"));
+    }
+    if let Some(way) = adapter_that_fits(load, &fits) {
+        ways.push(way);
+    }
+    if needed <= budget.most {
+        ways.push(format!("a budget of {} fits", megabytes(needed, true)));
+    }
+    ways
+}
+
+/// The longest row below the present one that fits; the table only grows with the length.
+fn longest_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<u32> {
+    let at = |length: u32| Load { row: load.row.cut(length), ..*load };
+    let (mut good, mut bad) = (SHORTEST_LENGTH, load.row.length);
+    if good >= bad || !fits(&at(good)) {
+        return None;
+    }
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if fits(&at(middle)) { good = middle } else { bad = middle }
+    }
+    // A round number is easier to type, and still fits.
+    Some(if good >= 64 { good / 16 * 16 } else { good })
+}
+
+/// An adapter smaller than what moves now that fits, where the model was trained before; with shorter rows if need be.
+fn adapter_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<String> {
+    if load.model.is_scratch() {
+        return None;
+    }
+    let (below, targets) = match load.method {
+        Method::Full => (u32::MAX, PROJECTIONS.map(str::to_owned).to_vec()),
+        Method::Lora { rank, targets, .. } => (*rank, targets.clone()),
+    };
+    for rank in REMEDY_RANKS.into_iter().filter(|rank| *rank < below) {
+        let method = Method::Lora { rank, alpha: 2.0 * rank as f64, dropout: 0.0, targets: targets.clone() };
+        let smaller = Load { method: &method, ..*load };
+        if fits(&smaller) {
+            return Some(format!("LoRA rank {rank} fits"));
+        }
+        if let Some(length) = longest_that_fits(&smaller, fits) {
+            return Some(format!("LoRA rank {rank} with max_length {length} fits"));
+        }
+    }
+    None
+}
