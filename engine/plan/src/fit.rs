@@ -47,7 +47,7 @@ impl Load<'_> {
 }
 
 fn total(arena: &[ArenaLine]) -> u64 {
-    arena.iter().map(|line| line.bytes).sum()
+    arena.iter().fold(0, |sum, line| sum.saturating_add(line.bytes))
 }
 
 /// Bytes the device may use, decided from totals only.
@@ -93,12 +93,7 @@ pub(crate) struct Choice {
 }
 
 /// The fastest setting that fits the budget, or the refusal with what would fit.
-pub(crate) fn choose(
-    load: &Load,
-    budget: &Budget,
-    machine: &MachineFacts,
-    reasons: &mut Reasons,
-) -> Outcome<Choice> {
+pub(crate) fn choose(load: &Load, budget: &Budget, machine: &MachineFacts, reasons: &mut Reasons) -> Outcome<Choice> {
     let mut fitting = candidates(load, budget, machine);
     // Equal times cannot hide an order: fewer bytes, then the larger micro-batch first.
     fitting.sort_by(|a, b| {

@@ -24,7 +24,9 @@ pub fn max_length(spec: &JobSpec, context: u32) -> (u32, Reason) {
     let auto = context.min(LENGTH_AUTO);
     let (value, why) = match spec.data.max_length.value() {
         Some(asked) => (asked, "as asked".to_owned()),
-        None if auto < context => (auto, format!("the context of {context} would cost more memory than most rows need")),
+        None if auto < context => {
+            (auto, format!("the context of {context} would cost more memory than most rows need"))
+        }
         None => (auto, "the model's context".to_owned()),
     };
     (value, Reason { field: "data.max_length".to_owned(), value: value.to_string(), why })

@@ -15,9 +15,9 @@ pub mod memory;
 mod preset;
 mod room;
 mod scope;
-mod time;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use length::max_length;
 pub use preset::preset;
@@ -25,8 +25,8 @@ pub use preset::preset;
 use protocol::facts::{MachineFacts, ModelConfig, TokenFacts};
 use protocol::job::Precision;
 use protocol::plan::{
-    Compute, DeviceMemory, MemoryPlan, ModelSource, Parts, Plan, PlannedData, PlannedModel, PlannedOptimizer,
-    PlannedSnapshot, Reason,
+    Compute, DeviceMemory, MemoryPlan, ModelSource, Plan, PlannedData, PlannedModel, PlannedOptimizer, PlannedSnapshot,
+    Reason,
 };
 use protocol::{JobSpec, Outcome};
 use std::collections::BTreeMap;
@@ -165,9 +165,8 @@ fn snapshot(spec: &JobSpec, reasons: &mut Reasons) -> PlannedSnapshot {
 }
 
 fn device_memory(best: &fit::Candidate, budget: u64) -> DeviceMemory {
-    let mut parts = Parts::default();
-    best.arena.iter().for_each(|line| parts.add(line.part, line.bytes));
-    DeviceMemory { name: CPU.to_owned(), bytes_total: budget, parts, bytes_peak: parts.total() }
+    let parts = memory::parts(&best.arena);
+    DeviceMemory { name: CPU.to_owned(), bytes_total: budget, parts, bytes_peak: best.bytes }
 }
 
 fn compute(machine: &MachineFacts) -> Compute {

@@ -113,7 +113,11 @@ fn strategy(asked: &Auto<StrategySpec>, reasons: &mut Reasons) -> Outcome<Strate
     for (name, size) in axes {
         let field = format!("{FIELD}.{name}");
         match size {
-            0 => return Err(Problem::new(Code::SettingInvalid, format!("{field} is 0; it must be at least 1")).field(field)),
+            0 => {
+                return Err(
+                    Problem::new(Code::SettingInvalid, format!("{field} is 0; it must be at least 1")).field(field)
+                );
+            }
             1 => {}
             _ => return Err(later(&field, format!("{name} = {size} comes"), &format!("use {name} = 1"))),
         }

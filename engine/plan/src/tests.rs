@@ -1,0 +1,1 @@
+//! Whole plans and whole refusals: machine, model and wish in, decision out.
