@@ -53,6 +53,9 @@ pub enum Read {
         max_length: u32,
         /// Ids must lie below this; 0 = the tokenizer's own size (fresh model).
         vocab: u32,
+        /// Append the end token to each text of a pre-training set, as training does; an evaluation takes texts as they
+        /// are.
+        end_of_text: bool,
     },
     /// One record as the trainer will see it. Result: `facts::Preview`.
     Preview {
