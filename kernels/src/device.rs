@@ -1,0 +1,192 @@
+//! A device: its threads, its memory and the count of that memory.
+//!
+//! Not here: the order of work (`stream.rs`), views of memory (`buffer.rs`).
+
+use crate::buffer::{Buffer, DType, Storage};
+use crate::stream::Stream;
+use crate::team::Team;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A cheap handle on a device. Clones are the same device.
+#[derive(Clone, Debug)]
+pub struct Device(Arc<Inner>);
+
+/// Why no memory was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllocError {
+    /// The device was told to keep to a budget and this would pass it.
+    #[error("{asked} bytes were asked for while {in_use} of a budget of {budget} are in use")]
+    Budget {
+        /// Bytes of the refused allocation.
+        asked: u64,
+        /// Bytes in use at that moment.
+        in_use: u64,
+        /// The budget in bytes.
+        budget: u64,
+    },
+    /// The machine itself has no more.
+    #[error("the machine has no {asked} bytes left to give")]
+    Exhausted {
+        /// Bytes of the refused allocation (`u64::MAX` where the count itself does not fit).
+        asked: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    team: Team,
+    /// Held by whoever runs an operation: it makes buffers, which are shared, safe to write to.
+    turn: Mutex<()>,
+    ledger: Arc<Ledger>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Cpu,
+    Hidden,
+}
+
+/// What hidden memory is XORed with between operations: as f32 it turns most values into absurd ones.
+const SCRAMBLE: u32 = 0x7FA5_5A3C;
+
+impl Device {
+    /// The CPU, with `threads` threads of its own (at least one). Results do not depend on their number.
+    ///
+    /// # Panics
+    /// When the operating system gives no threads.
+    pub fn cpu(threads: usize) -> Device {
+        Device::new(Kind::Cpu, threads)
+    }
+
+    /// A test double with the CPU's arithmetic, bit for bit, and an accelerator's manners: memory is scrambled between
+    /// operations, and operations wait until the stream is synchronised.
+    ///
+    /// # Panics
+    /// When the operating system gives no threads.
+    pub fn hidden(threads: usize) -> Device {
+        Device::new(Kind::Hidden, threads)
+    }
+
+    fn new(kind: Kind, threads: usize) -> Device {
+        let ledger = Arc::new(Ledger::default());
+        Device(Arc::new(Inner { kind, team: Team::new(threads), turn: Mutex::new(()), ledger }))
+    }
+
+    /// A new, empty stream of work on this device.
+    pub fn stream(&self) -> Stream {
+        Stream::new(self.clone())
+    }
+
+    /// A zeroed buffer of `len` elements, [`Device::bytes_of`]`(len)` bytes.
+    ///
+    /// # Errors
+    /// [`AllocError::Budget`] or [`AllocError::Exhausted`]; nothing is allocated then.
+    pub fn alloc(&self, len: usize, dtype: DType) -> Result<Buffer, AllocError> {
+        let bytes = Device::bytes_of(len).ok_or(AllocError::Exhausted { asked: u64::MAX })?;
+        let charge = self.0.ledger.charge(bytes)?;
+        let storage = Storage::zeroed(len, self.scramble(), charge)?;
+        Ok(Buffer::new(Arc::new(storage), self.clone(), len, dtype))
+    }
+
+    /// Bytes that a buffer of `len` elements takes: four each, in whole lines of 64; `None` where that has no number.
+    pub fn bytes_of(len: usize) -> Option<u64> {
+        (len as u64).checked_mul(4)?.checked_next_multiple_of(64).filter(|bytes| *bytes <= isize::MAX as u64)
+    }
+
+    /// Sets or lifts the most bytes this device may hold. Buffers already given stay.
+    pub fn set_budget(&self, bytes: Option<u64>) {
+        self.0.ledger.lock().budget = bytes;
+    }
+
+    /// Bytes of all living buffers. A hidden device keeps a dropped buffer until its queued work is done.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.0.ledger.lock().in_use
+    }
+
+    /// The most that [`Device::bytes_in_use`] has been.
+    pub fn bytes_peak(&self) -> u64 {
+        self.0.ledger.lock().peak
+    }
+
+    /// Number of threads that operations run on.
+    pub fn threads(&self) -> usize {
+        self.0.team.threads()
+    }
+
+    /// What the device is called in plans and messages.
+    pub fn name(&self) -> &'static str {
+        match self.0.kind {
+            Kind::Cpu => "cpu",
+            Kind::Hidden => "hidden",
+        }
+    }
+
+    pub(crate) fn defers(&self) -> bool {
+        self.0.kind == Kind::Hidden
+    }
+
+    pub(crate) fn scramble(&self) -> u32 {
+        if self.defers() { SCRAMBLE } else { 0 }
+    }
+
+    pub(crate) fn same(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn team(&self) -> &Team {
+        &self.0.team
+    }
+
+    /// Waits for this thread's turn. An operation that panicked leaves numbers behind, not a broken structure.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.0.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The count of a device's memory.
+#[derive(Debug, Default)]
+struct Ledger(Mutex<Account>);
+
+#[derive(Debug, Default)]
+struct Account {
+    in_use: u64,
+    peak: u64,
+    budget: Option<u64>,
+}
+
+/// Bytes counted as in use for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    ledger: Arc<Ledger>,
+    bytes: u64,
+}
+
+impl Charge {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Ledger {
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn charge(self: &Arc<Self>, asked: u64) -> Result<Charge, AllocError> {
+        let mut account = self.lock();
+        let total = account.in_use.checked_add(asked).ok_or(AllocError::Exhausted { asked })?;
+        if let Some(budget) = account.budget.filter(|budget| total > *budget) {
+            return Err(AllocError::Budget { asked, in_use: account.in_use, budget });
+        }
+        account.in_use = total;
+        account.peak = account.peak.max(total);
+        Ok(Charge { ledger: Arc::clone(self), bytes: asked })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.ledger.lock().in_use -= self.bytes;
+    }
+}

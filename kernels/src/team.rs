@@ -1,0 +1,109 @@
+//! The threads of a device: every piece of work exactly once, whichever thread takes it.
+//!
+//! The pieces are fixed by the operation and never by the number of threads, which is what keeps results equal.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A pool of its own; the process-wide rayon pool is never started.
+#[derive(Debug)]
+pub(crate) struct Team {
+    pool: Option<rayon::ThreadPool>,
+}
+
+impl Team {
+    pub(crate) fn new(threads: usize) -> Team {
+        let build =
+            |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("anneal-cpu-{i}"));
+        let pool = (threads > 1).then(|| build(threads).build());
+        match pool.transpose() {
+            Ok(pool) => Team { pool },
+            Err(error) => panic!("no {threads} threads for a device: {error}"),
+        }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.pool.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
+    }
+
+    /// Runs `work(i)` for every i below `pieces`.
+    pub(crate) fn each(&self, pieces: usize, work: impl Fn(usize) + Sync) {
+        self.each_with(pieces, || (), |(), i| work(i));
+    }
+
+    /// As [`Team::each`], with scratch that each thread makes for itself.
+    pub(crate) fn each_with<S>(
+        &self,
+        pieces: usize,
+        scratch: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, usize) + Sync,
+    ) {
+        let next = AtomicUsize::new(0);
+        let take = || {
+            let mut mine = scratch();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= pieces {
+                    return;
+                }
+                work(&mut mine, i);
+            }
+        };
+        match &self.pool {
+            Some(pool) if pieces > 1 => drop(pool.broadcast(|_| take())),
+            _ => take(),
+        }
+    }
+
+    /// Cuts each of `outs` into pieces of its size and runs `work(i, pieces)` on the i-th pieces of all of them.
+    ///
+    /// # Panics
+    /// When the outs do not have the same number of pieces.
+    pub(crate) fn split<T: Send, const W: usize>(
+        &self,
+        outs: [&mut [T]; W],
+        sizes: [usize; W],
+        work: impl Fn(usize, [&mut [T]; W]) + Sync,
+    ) {
+        let pieces = outs[0].len().div_ceil(sizes[0]);
+        let agree = outs.iter().zip(sizes).all(|(out, size)| out.len().div_ceil(size) == pieces);
+        assert!(agree, "pieces of {sizes:?} do not line up");
+        let shared = outs.map(Shared::new);
+        self.each(pieces, |i| {
+            let mut at = 0;
+            // SAFETY: `each` hands every i out once and pieces of different i are disjoint.
+            let mine = shared.each_ref().map(|out| unsafe {
+                let size = sizes[at];
+                at += 1;
+                out.slice(i * size, (i * size + size).min(out.len))
+            });
+            work(i, mine);
+        });
+    }
+}
+
+/// A slice that several threads write to, each its own part.
+pub(crate) struct Shared<'a, T> {
+    base: *mut T,
+    pub(crate) len: usize,
+    lives: std::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: only a pointer; whoever makes slices of it promises that they are disjoint.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Shared { base: slice.as_mut_ptr(), len: slice.len(), lives: std::marker::PhantomData }
+    }
+
+    /// Elements `start..end`.
+    ///
+    /// # Safety
+    /// No other slice made of this shares an element with it while both live.
+    #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
+    pub(crate) unsafe fn slice(&self, start: usize, end: usize) -> &mut [T] {
+        assert!(start <= end && end <= self.len, "part {start}..{end} of {}", self.len);
+        // SAFETY: inside the slice this was made of, which is borrowed for 'a; disjoint by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(start), end - start) }
+    }
+}
