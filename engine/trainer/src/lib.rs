@@ -1,1 +1,5 @@
-//! TEMP
+//! The data plane: one rank trains a model.
+
+pub mod link;
+pub mod process;
+pub mod verb;
