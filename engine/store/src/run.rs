@@ -1,0 +1,213 @@
+//! A run's one folder, `HOME/runs/ID/`: the truth about a job. It appears complete or not at all.
+//!
+//! Not here: what is written while the job lives (`journal`, `checkpoint`), who may write it (`lock`), and its end (`trash`).
+
+use crate::disk::{self, Disk, RealDisk};
+use crate::home::{Home, check_id};
+use crate::lock;
+use protocol::record::Labels;
+use protocol::{Code, JobSpec, Outcome, Plan, Problem, limits};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Longest plan.json, in bytes: the memory table of a model with a thousand layers fits.
+const PLAN_BYTES: u64 = 64 * 1024 * 1024;
+/// Longest labels.toml, in bytes.
+const LABELS_BYTES: u64 = 1024 * 1024;
+
+/// The folder of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    path: PathBuf,
+    id: String,
+}
+
+impl RunFolder {
+    /// Makes the folder of a new run with its spec, its plan and what the user says of it; when this returns, it is durable.
+    /// Errors: `WrongState` where the id is taken, `DiskFull`, `DiskFailed`; then nothing is left.
+    pub fn create(home: &Home, id: &str, spec: &JobSpec, plan: &Plan, labels: &Labels) -> Outcome<RunFolder> {
+        let path = home.run(id)?;
+        let files =
+            [("job.toml", spec.to_toml().into_bytes()), ("plan.json", json(plan)?), ("labels.toml", toml_of(labels)?)];
+        let temp = home.runs().join(format!(".tmp-{id}"));
+        let needed = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        appear(&RealDisk, &temp, &path, &files).map_err(|error| {
+            let _ = disk::remove_tree(&RealDisk, &temp);
+            match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    Problem::new(Code::WrongState, format!("there already is a job {id}")).file(&path)
+                }
+                _ => disk::failed(&RealDisk, &error, "making the run folder", &path, needed),
+            }
+        })?;
+        Ok(RunFolder { path, id: id.to_owned() })
+    }
+
+    /// Opens the folder of a run.
+    /// Errors: `NotFound` where it is not a run folder.
+    pub fn open(path: &Path) -> Outcome<RunFolder> {
+        let missing = || {
+            Problem::new(Code::NotFound, "this is not a run folder")
+                .why("it has no job.toml")
+                .file(path)
+                .remedy("see `anneal jobs`")
+        };
+        let path = std::fs::canonicalize(path).map_err(|_| missing())?;
+        let id = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        if check_id(&id).is_err() || RealDisk.size(&path.join("job.toml")).is_err() {
+            return Err(missing());
+        }
+        Ok(RunFolder { path, id })
+    }
+
+    /// Opens the folder of a run by its id.
+    /// Errors: `NotFound` where there is no such run.
+    pub fn of(home: &Home, id: &str) -> Outcome<RunFolder> {
+        RunFolder::open(&home.run(id)?)
+            .map_err(|_| Problem::new(Code::NotFound, format!("there is no job \"{id}\"")).remedy("see `anneal jobs`"))
+    }
+
+    /// The folder, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run's id, which is the folder's name.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The spec as asked.
+    pub fn job_file(&self) -> PathBuf {
+        self.path.join("job.toml")
+    }
+
+    /// The complete plan.
+    pub fn plan_file(&self) -> PathBuf {
+        self.path.join("plan.json")
+    }
+
+    /// Every event, one a line.
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal.jsonl")
+    }
+
+    /// What the trainer printed.
+    pub fn trainer_log(&self) -> PathBuf {
+        self.path.join("trainer.log")
+    }
+
+    /// Where the supervisor listens.
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("supervisor.sock")
+    }
+
+    /// Held while a supervisor or trainer of this run lives.
+    pub fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// Name, notes, tags, star and pins.
+    pub fn labels_file(&self) -> PathBuf {
+        self.path.join("labels.toml")
+    }
+
+    /// Checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// Exported models.
+    pub fn export(&self) -> PathBuf {
+        self.path.join("export")
+    }
+
+    /// True while a supervisor or trainer of this run lives.
+    /// Errors: `DiskFailed` where the lock cannot be looked at.
+    pub fn is_held(&self) -> Outcome<bool> {
+        lock::is_held(&self.lock())
+    }
+
+    /// Reads the spec.
+    /// Errors: `FileUnreadable`, or as `JobSpec::parse`.
+    pub fn spec(&self) -> Outcome<JobSpec> {
+        let path = self.job_file();
+        let text = text(&path, limits::JOB_BYTES)?;
+        JobSpec::parse(&text, &[], &self.path).map_err(|problem| problem.file(&path))
+    }
+
+    /// Reads the plan.
+    /// Errors: `FileUnreadable`, `FileMalformed`.
+    pub fn plan(&self) -> Outcome<Plan> {
+        let path = self.plan_file();
+        let bytes = disk::read_whole(&RealDisk, &path, PLAN_BYTES)?;
+        serde_json::from_slice(&bytes).map_err(|e| {
+            malformed(&path, "the plan of this run cannot be read", e.to_string())
+                .line(e.line() as u64)
+                .remedy("start the job anew from its job.toml")
+        })
+    }
+
+    /// Reads what the user said of the job; nothing yet means the defaults.
+    /// Errors: `FileUnreadable`, `FileMalformed`.
+    pub fn labels(&self) -> Outcome<Labels> {
+        let path = self.labels_file();
+        if std::fs::symlink_metadata(&path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            return Ok(Labels::default());
+        }
+        let text = text(&path, LABELS_BYTES)?;
+        toml::from_str(&text).map_err(|e| {
+            malformed(&path, "the labels of this job cannot be read", e.message().to_owned())
+                .remedy("correct or remove it")
+        })
+    }
+
+    /// Changes what the user says of the job, in one step: two windows that label at once both get their change in.
+    /// Errors: as `labels`; `Busy`, `DiskFull`, `DiskFailed`, where the old labels stay.
+    pub fn change_labels(&self, change: impl FnOnce(&mut Labels)) -> Outcome<Labels> {
+        let _held = lock::of_folder(&self.path)?;
+        let mut labels = self.labels()?;
+        change(&mut labels);
+        disk::write_whole(&RealDisk, &self.labels_file(), &toml_of(&labels)?)?;
+        Ok(labels)
+    }
+}
+
+fn appear(disk: &dyn Disk, temp: &Path, path: &Path, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
+    disk::remove_tree(disk, temp)?;
+    disk.create_folder(temp)?;
+    for (name, bytes) in files {
+        disk::write_new(disk, &temp.join(name), bytes)?;
+    }
+    for name in ["checkpoints", "export"] {
+        disk.create_folder(&temp.join(name))?;
+        disk.sync_folder(&temp.join(name))?;
+    }
+    disk.sync_folder(temp)?;
+    disk.rename(temp, path)?;
+    disk.sync_folder(path.parent().unwrap_or(path))
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Outcome<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| Problem::internal(format!("the plan: {e}")))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn toml_of(labels: &Labels) -> Outcome<Vec<u8>> {
+    let text = toml::to_string_pretty(labels)
+        .map_err(|e| Problem::new(Code::SettingInvalid, "these labels cannot be kept").why(e.to_string()))?;
+    if text.len() as u64 > LABELS_BYTES {
+        return Err(Problem::new(Code::TooLarge, format!("labels may have {LABELS_BYTES} bytes, not {}", text.len())));
+    }
+    Ok(text.into_bytes())
+}
+
+fn text(path: &Path, limit: u64) -> Outcome<String> {
+    String::from_utf8(disk::read_whole(&RealDisk, path, limit)?)
+        .map_err(|e| malformed(path, "this file is not UTF-8", e.to_string()))
+}
+
+fn malformed(path: &Path, what: &str, why: String) -> Problem {
+    Problem::new(Code::FileMalformed, what).why(why).file(path)
+}
