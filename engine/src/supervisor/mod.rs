@@ -4,6 +4,7 @@
 //! window; `socket` is how engines talk to one; `log` keeps what a trainer prints; `reap` ends a trainer whose supervisor is
 //! gone. Not here: waiting for devices (`queue`), the journal's format and the run lock (`store`), what a step is (`trainer`).
 
+pub mod core;
 pub mod launch;
 pub mod socket;
 
