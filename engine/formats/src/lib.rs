@@ -7,6 +7,7 @@
 pub mod adapter;
 pub mod dataset;
 pub mod fingerprint;
+mod folder;
 pub mod model_folder;
 pub mod safetensors;
 pub mod sample;
