@@ -1,0 +1,304 @@
+//! The command line: words in, one `Engine` call, words or JSON out.
+//!
+//! Not here: any decision. `args` names the commands, `show` renders answers for people, `follow` renders a live run.
+
+mod args;
+mod follow;
+mod show;
+
+pub use args::{Args, Command};
+
+use crate::engine::Engine;
+use protocol::problem::{Code, Outcome, Problem};
+use protocol::verb::{Bench, Line, Message, Prompt};
+use protocol::{JobSpec, link::Request};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Exit status of a finished command.
+pub const DONE: i32 = 0;
+/// Exit status of a failure.
+pub const FAILED: i32 = 1;
+/// Exit status of a refusal that a `Problem` explains.
+pub const REFUSED: i32 = 3;
+/// Exit status after the user stopped the run.
+pub const STOPPED: i32 = 130;
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Voice {
+    /// JSON instead of words.
+    pub json: bool,
+    /// Only answers, no notices or progress.
+    pub quiet: bool,
+}
+
+/// Runs a command and returns the exit status.
+pub fn run(args: Args) -> i32 {
+    let voice = Voice { json: args.json, quiet: args.quiet };
+    match dispatch(args, voice) {
+        Ok(status) => status,
+        Err(problem) => {
+            voice.problem(&problem);
+            if problem.code == Code::Internal { FAILED } else { REFUSED }
+        }
+    }
+}
+
+fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
+    if let Command::Supervise { run_folder } = &args.command {
+        return Ok(crate::supervisor::supervise(run_folder));
+    }
+    if let Some(word) = args.command.later() {
+        return Err(Problem::new(Code::NotSupported, format!("`anneal {word}` is not part of this version"))
+            .remedy("a later version brings it; `anneal --help` lists what is there"));
+    }
+    let (mut engine, notices) = Engine::open(args.home.as_deref())?;
+    for notice in &notices {
+        voice.notice(notice);
+    }
+    match args.command {
+        Command::Inspect { paths } => inspect(&engine, &paths, voice),
+        Command::Preview { model, data, row, max_length } => {
+            let preview = engine.preview(&model, &data, row, max_length)?;
+            voice.answer(&preview, show::preview)
+        }
+        Command::Plan { job, set, machine } => {
+            let spec = read_job(&mut engine, &job, &set)?;
+            let plan = engine.plan(&spec, machine.as_deref(), &mut |line| voice.progress(line))?;
+            voice.answer(&plan, show::plan)
+        }
+        Command::Train { job, set, plan } => {
+            let spec = read_job(&mut engine, &job, &set)?;
+            let id = submit(&mut engine, &spec, plan.as_deref(), voice)?;
+            follow::follow(&mut engine, &id, voice)
+        }
+        Command::Submit { job, set, plan } => {
+            let spec = read_job(&mut engine, &job, &set)?;
+            let id = submit(&mut engine, &spec, plan.as_deref(), voice)?;
+            voice.answer(&serde_json::json!({ "job": id }), |_| format!("submitted: {id}\nwatch it with: anneal watch {id}\n"))
+        }
+        Command::Watch { id } => {
+            let id = engine.id(&id)?;
+            follow::follow(&mut engine, &id, voice)
+        }
+        Command::Pause { id } => request(&mut engine, &id, Request::Pause, voice),
+        Command::Stop { id } => request(&mut engine, &id, Request::Stop, voice),
+        Command::Resume { id } => {
+            let id = engine.id(&id)?;
+            engine.resume(&id)?;
+            voice.answer(&serde_json::json!({ "job": id }), |_| format!("resumed: {id}\nwatch it with: anneal watch {id}\n"))
+        }
+        Command::Fork { id, step, set } => {
+            let id = engine.id(&id)?;
+            let new = engine.fork(&id, step, &set, &current_folder()?, &mut |line| voice.progress(line))?;
+            voice.answer(&serde_json::json!({ "job": new }), |_| format!("forked from {id} at step {step}: {new}\n"))
+        }
+        Command::Delete { id } => {
+            let id = engine.id(&id)?;
+            engine.delete(&id)?;
+            voice.answer(&serde_json::json!({ "job": id }), |_| format!("moved to the trash: {id}\n"))
+        }
+        command => ask(&mut engine, command, voice),
+    }
+}
+
+/// The commands that only look or compute.
+fn ask(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
+    match command {
+        Command::Jobs { search } => voice.answer(&engine.jobs(search.as_deref())?, |rows| show::jobs(rows)),
+        Command::Job { id } => {
+            let id = engine.id(&id)?;
+            voice.answer(&engine.job(&id)?, show::job)
+        }
+        Command::Compare { a, b } => {
+            let (a, b) = (engine.id(&a)?, engine.id(&b)?);
+            voice.answer(&engine.compare(&a, &b)?, |c| show::comparison(c, &a, &b))
+        }
+        Command::Metrics { id, csv } => metrics(engine, &id, csv, voice),
+        Command::Checkpoints { id, verify } => {
+            let id = engine.id(&id)?;
+            let rows = engine.checkpoints(&id, verify)?;
+            let damaged = rows.iter().any(|r| r.problem.is_some());
+            voice.answer(&rows, |rows| show::checkpoints(rows))?;
+            Ok(if damaged { FAILED } else { DONE })
+        }
+        Command::Export { from, to, format, dtype, base } => {
+            let export = protocol::verb::Export { from, to, format, dtype, base };
+            let done = engine.export(&export, &mut |line| voice.progress(line))?;
+            voice.answer(&done, show::exported)
+        }
+        Command::Generate { model, adapter, prompt, messages, max_tokens, temperature, seed } => {
+            let prompt = prompt_of(prompt, messages)?;
+            let request = protocol::verb::Generate { model, adapter, prompt, max_tokens, temperature, seed };
+            generate(engine, &request, voice)
+        }
+        Command::Evaluate { model, adapter, data } => {
+            let done = engine.evaluate(&model, adapter.as_deref(), &data, &mut |line| voice.progress(line))?;
+            voice.answer(&done, show::evaluated)
+        }
+        Command::Machine { watch } => machine(engine, watch, voice),
+        Command::Bench { what } => bench(engine, what, voice),
+        _ => Err(Problem::internal("a command without an implementation")),
+    }
+}
+
+fn inspect(engine: &Engine, paths: &[PathBuf], voice: Voice) -> Outcome<i32> {
+    let items = engine.inspect(paths);
+    let refused = items.iter().all(|i| i.problem.is_some());
+    voice.answer(&items, |items| show::items(items))?;
+    Ok(if refused { REFUSED } else { DONE })
+}
+
+fn submit(engine: &mut Engine, spec: &JobSpec, plan: Option<&Path>, voice: Voice) -> Outcome<String> {
+    let plan = match plan {
+        Some(file) => engine.stored_plan(file)?,
+        None => engine.plan(spec, None, &mut |line| voice.progress(line))?,
+    };
+    if !voice.json && !voice.quiet {
+        print!("{}", show::plan(&plan));
+    }
+    engine.submit(spec, &plan)
+}
+
+fn request(engine: &mut Engine, id: &str, request: Request, voice: Voice) -> Outcome<i32> {
+    let id = engine.id(id)?;
+    let state = engine.request(&id, request)?;
+    voice.answer(&serde_json::json!({ "job": id, "state": state.word() }), |_| format!("{id}: {}\n", state.word()))
+}
+
+fn metrics(engine: &mut Engine, id: &str, csv: bool, voice: Voice) -> Outcome<i32> {
+    let id = engine.id(id)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let json = voice.json && !csv;
+    let mut first = true;
+    let mut failed = None;
+    if json {
+        failed = out.write_all(b"[").err();
+    } else {
+        failed = writeln!(out, "{}", show::METRIC_COLUMNS).err().or(failed);
+    }
+    engine.metrics(&id, &mut |step| {
+        let lead = if json && !first { "," } else { "" };
+        first = false;
+        let row = if json { serde_json::to_string(step).unwrap_or_default() } else { show::metric(step) + "\n" };
+        failed = write!(out, "{lead}{row}").err();
+        failed.is_none()
+    })?;
+    if json && failed.is_none() {
+        failed = out.write_all(b"]\n").err();
+    }
+    finish(failed.or_else(|| out.flush().err()))
+}
+
+/// A reader that went away (`| head`) is no failure.
+fn finish(error: Option<std::io::Error>) -> Outcome<i32> {
+    match error {
+        Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Problem::io(&e, "writing to standard output", Path::new("stdout"))),
+        _ => Ok(DONE),
+    }
+}
+
+fn generate(engine: &mut Engine, request: &protocol::verb::Generate, voice: Voice) -> Outcome<i32> {
+    let stream = !voice.json;
+    let done = engine.generate(request, &mut |line| {
+        if let (Line::Text { text }, true) = (line, stream) {
+            print!("{}", show::printable(text));
+            let _ = std::io::stdout().flush();
+        }
+    })?;
+    if stream {
+        println!();
+        if !voice.quiet {
+            eprintln!("[{} tokens, {:.1} tokens/s, stopped by {}]", done.tokens, done.tokens_per_second, done.stop);
+        }
+        return Ok(DONE);
+    }
+    voice.answer(&done, |_| String::new())
+}
+
+fn prompt_of(prompt: Option<String>, messages: Option<PathBuf>) -> Outcome<Prompt> {
+    match (prompt, messages) {
+        (Some(text), None) => Ok(Prompt::Text(text)),
+        (None, Some(file)) => {
+            let text = crate::engine::read_bounded(&file, protocol::limits::RECORD_BYTES as u64)?;
+            let messages: Vec<Message> = serde_json::from_str(&text).map_err(|e| {
+                Problem::new(Code::FileMalformed, "the messages file is not a JSON list of {role, content}").why(e.to_string()).file(&file)
+            })?;
+            Ok(Prompt::Messages(messages))
+        }
+        _ => Err(Problem::new(Code::SettingInvalid, "give either --prompt or --messages")),
+    }
+}
+
+fn machine(engine: &mut Engine, watch: bool, voice: Voice) -> Outcome<i32> {
+    loop {
+        let sample = engine.machine();
+        voice.answer(&sample, show::machine)?;
+        if !watch {
+            return Ok(DONE);
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+}
+
+fn bench(engine: &mut Engine, what: args::BenchCommand, voice: Voice) -> Outcome<i32> {
+    let value = match what {
+        args::BenchCommand::Train { shape, method, batch, length, steps } => {
+            let config = crate::sample::shape(&shape)?;
+            engine.bench(&Bench::Train { config, shape, method, batch, length, steps })?
+        }
+        args::BenchCommand::Gemm => engine.bench(&Bench::Gemm)?,
+        args::BenchCommand::Optimizer { parameters } => engine.bench(&Bench::Optimizer { parameters })?,
+        args::BenchCommand::Sample => crate::sample::bench(&mut |line| voice.progress(line))?,
+    };
+    voice.answer(&value, |v| format!("{}\n", serde_json::to_string_pretty(v).unwrap_or_default()))
+}
+
+fn read_job(engine: &mut Engine, job: &Path, set: &[String]) -> Outcome<JobSpec> {
+    if job.as_os_str() == "sample" && !job.exists() {
+        return crate::sample::job(engine.home(), set);
+    }
+    let text = crate::engine::read_bounded(job, protocol::limits::JOB_BYTES)?;
+    let base = current_folder()?;
+    let base = base.join(job.parent().unwrap_or(Path::new("")));
+    JobSpec::parse(&text, set, &base).map_err(|p| if p.place.line.is_some() { p.file(job) } else { p })
+}
+
+fn current_folder() -> Outcome<PathBuf> {
+    std::env::current_dir().map_err(|e| Problem::io(&e, "finding the current folder", Path::new(".")))
+}
+
+impl Voice {
+    /// Prints an answer: JSON as one value, else what `words` makes of it.
+    fn answer<T: Serialize>(self, value: &T, words: impl FnOnce(&T) -> String) -> Outcome<i32> {
+        let text = if self.json {
+            serde_json::to_string(value).map_err(|e| Problem::internal(format!("an answer that JSON cannot hold: {e}")))? + "\n"
+        } else {
+            words(value)
+        };
+        let mut out = std::io::stdout().lock();
+        finish(out.write_all(text.as_bytes()).and_then(|()| out.flush()).err())
+    }
+
+    fn problem(self, problem: &Problem) {
+        if self.json {
+            println!("{}", serde_json::json!({ "problem": problem }));
+        } else {
+            eprint!("{}", show::problem(problem));
+        }
+    }
+
+    fn notice(self, problem: &Problem) {
+        if !self.quiet {
+            eprint!("{}", show::problem(problem));
+        }
+    }
+
+    fn progress(self, line: &Line) {
+        if let (Line::Progress { phase, done, total, unit }, false) = (line, self.quiet || self.json) {
+            follow::progress(phase, *done, *total, unit);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Journeys: what a person does, through the real `anneal` and `anneal-trainer`, with real processes and real kills.
+//!
+//! Not here: rules of the source tree (`tidy`), golden values of the numerics (in the crates that compute them).
+
+mod crash;
+mod history;
+mod lab;
+mod path;
+mod refusal;

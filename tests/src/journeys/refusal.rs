@@ -1,0 +1,62 @@
+//! What is refused, and how: by code, with a sentence, before anything starts.
+
+use super::lab::{Lab, golden};
+use serde_json::json;
+
+#[test]
+fn commands_of_a_later_version_are_refused_by_name() {
+    let lab = Lab::new();
+    for command in ["serve", "doctor", "pin", "label"] {
+        let problem = lab.refusal(&[command, "x"]);
+        assert_eq!(problem["code"], "not_supported");
+        assert!(problem["what"].as_str().unwrap().contains(command));
+    }
+}
+
+#[test]
+fn a_job_that_does_not_fit_is_refused_with_numbers_before_it_starts() {
+    let lab = Lab::new();
+    let job = lab.job(10, "[machine]\ndevice_memory = \"1MB\"\n");
+    let problem = lab.refusal(&["train", job.to_str().unwrap()]);
+    assert_eq!(problem["code"], "out_of_memory");
+    let text = problem.to_string();
+    assert!(text.contains("MB") && !problem["remedy"].as_str().unwrap().is_empty(), "{text}");
+    assert_eq!(lab.json(&["jobs"]).as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_by_its_kind_and_place() {
+    let lab = Lab::new();
+    let pickle = golden("bad/llama_bin_pickle_exec");
+    let cases = [
+        (lab.write("empty.jsonl", ""), "file_empty"),
+        (lab.write("broken.jsonl", "{\"messages\": [\n"), "no_usable_rows"),
+        (lab.path("nowhere.jsonl"), "file_unreadable"),
+        (pickle, "code_in_file"),
+    ];
+    for (path, code) in cases {
+        let output = lab.run(&["inspect", path.to_str().unwrap(), "--json"]);
+        assert_eq!(output.status.code(), Some(3), "{}", path.display());
+        let items: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(items[0]["problem"]["code"], json!(code), "{items}");
+    }
+}
+
+#[test]
+fn raw_text_for_chat_tuning_says_what_to_use_instead() {
+    let lab = Lab::new();
+    let job = lab.job(10, "");
+    lab.write("chat.jsonl", "{\"text\": \"once upon a time\"}\n{\"text\": \"there was\"}\n");
+    let problem = lab.refusal(&["plan", job.to_str().unwrap()]);
+    assert_eq!(problem["code"], "layout_unfit");
+    assert!(problem["remedy"].as_str().unwrap().contains("pretrain"), "{problem}");
+}
+
+#[test]
+fn a_misspelt_setting_is_named_with_its_line() {
+    let lab = Lab::new();
+    let job = lab.job(10, "kep = 3\n");
+    let problem = lab.refusal(&["train", job.to_str().unwrap()]);
+    assert_eq!(problem["code"], "job_invalid");
+    assert!(problem["why"].as_str().unwrap().contains("kep") && problem["place"]["line"].is_u64(), "{problem}");
+}
