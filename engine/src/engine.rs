@@ -1,0 +1,410 @@
+//! `Engine`: the one door for the window, the command line and tests.
+//!
+//! Each call takes plain values and gives an answer or a `Problem`; none of them knows a screen. Not here: how a run is
+//! followed (`follow`), how a job is forked (`fork`), what the supervisor does (`supervisor`).
+
+use crate::history::History;
+use crate::{intake, machine, supervisor, trainer_call};
+use protocol::facts::{ItemFacts, Kind, MachineFacts, Preview, TokenFacts};
+use protocol::job::{EvaluationData, Stage};
+use protocol::link::{Answer, Request};
+use protocol::machine::{MachineSample, Speeds};
+use protocol::plan::{ModelSource, Plan};
+use protocol::problem::{Code, Outcome, Problem};
+use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState, MetricRow};
+use protocol::verb::{self, Line};
+use protocol::{JobSpec, limits};
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::home::Home;
+use store::run::RunFolder;
+
+/// Longest wait for the effect of a request to show in the history: a step, an evaluation and a save must fit.
+const EFFECT: Duration = Duration::from_secs(30);
+
+/// What a caller does with progress.
+pub type OnLine<'a> = &'a mut dyn FnMut(&Line);
+
+/// An open HOME.
+pub struct Engine {
+    home: Home,
+    history: History,
+    trainer: PathBuf,
+}
+
+impl Engine {
+    /// Opens HOME: `home`, else `$ANNEAL_HOME`, else the platform's data folder. Returns notices for the user besides.
+    /// Errors: `HomeUnsuitable`, disk problems, a missing `anneal-trainer`.
+    pub fn open(home: Option<&Path>) -> Outcome<(Engine, Vec<Problem>)> {
+        let home = Home::open(&home_path(home)?)?;
+        let trainer = trainer_call::trainer_path()?;
+        let (history, notices) = History::open(home.root())?;
+        Ok((Engine { home, history, trainer }, notices))
+    }
+
+    /// HOME.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Facts of dropped paths.
+    pub fn inspect(&self, paths: &[PathBuf]) -> Vec<ItemFacts> {
+        intake::inspect(paths)
+    }
+
+    /// One record as the trainer will see it. `row` counts from 1.
+    pub fn preview(&self, model: &Path, data: &Path, row: u64, max_length: Option<u32>) -> Outcome<Preview> {
+        let (model, data) = (absolute(model)?, absolute(data)?);
+        let config = formats::model_folder::ModelFolder::open(&model)?.config().clone();
+        let mut spec = look_spec(model, data.clone(), stage_of(&data)?);
+        if let Some(limit) = max_length {
+            spec.data.max_length = protocol::job::Auto::Is(limit);
+        }
+        let (max_length, _) = plan::max_length(&spec, config.context)?;
+        self.read(&verb::Read::Preview { spec: Box::new(spec), row, max_length }, &mut |_| {})
+    }
+
+    /// The complete plan of a job, for this machine or the one a file describes. Tokenises the data where no cache fits.
+    pub fn plan(&mut self, spec: &JobSpec, machine: Option<&Path>, on_line: OnLine) -> Outcome<Plan> {
+        let facts = self.machine_facts(machine)?;
+        let (tokens, model) = self.prepare(spec, on_line)?;
+        plan::plan(spec, &model, &tokens, &facts)
+    }
+
+    /// A plan that was stored before, used as it is.
+    pub fn stored_plan(&self, file: &Path) -> Outcome<Plan> {
+        let text = read_bounded(file, 64 * limits::JOB_BYTES)?;
+        serde_json::from_str(&text).map_err(|e| {
+            Problem::new(Code::FileMalformed, "the plan file is not a plan of this version")
+                .why(e.to_string())
+                .file(file)
+                .remedy("make a new one with `anneal plan JOB --json`")
+        })
+    }
+
+    /// Creates the run folder and starts its supervisor. Returns the job's id.
+    pub fn submit(&mut self, spec: &JobSpec, plan: &Plan) -> Outcome<String> {
+        let run = self.create_run(spec, plan)?;
+        supervisor::launch(self.home.root(), run.path())?;
+        Ok(run.id().to_owned())
+    }
+
+    /// A new run folder with a fresh id.
+    pub(crate) fn create_run(&self, spec: &JobSpec, plan: &Plan) -> Outcome<RunFolder> {
+        let mut suffix = [0u8; 4];
+        rustix::rand::getrandom(&mut suffix, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| Problem::io(&e.into(), "asking the system for a random number", Path::new("getrandom")))?;
+        let id = store::home::run_id(std::time::SystemTime::now(), u32::from_le_bytes(suffix));
+        RunFolder::create(&self.home, &id, spec, plan)
+    }
+
+    /// Asks a job's supervisor to pause or stop, and waits until the job's state shows it.
+    /// Errors: `WrongState` when no supervisor owns the job, `NotFound`.
+    pub fn request(&mut self, id: &str, request: Request) -> Outcome<JobState> {
+        let state = self.state(id)?;
+        if !state.is_alive() {
+            return Err(Problem::new(Code::WrongState, format!("{id} is {}", state.word()))
+                .remedy(format!("nothing to do; `anneal resume {id}` goes on with it")));
+        }
+        if let Answer::Refused { problem } = supervisor::request(self.run_folder(id)?.path(), request)? {
+            return Err(problem);
+        }
+        let reached = |s: JobState| match request {
+            Request::Pause => s == JobState::Paused,
+            Request::Stop => !s.is_alive(),
+            Request::Resume => s == JobState::Running,
+            Request::Ping | Request::Snapshot => true,
+        };
+        self.wait(id, |s| reached(s) || !s.is_alive())
+    }
+
+    /// Goes on with a job: a paused one by a word to its supervisor, an ended one by a new supervisor that restores the
+    /// newest good checkpoint. Errors: `WrongState` when it runs or has finished.
+    pub fn resume(&mut self, id: &str) -> Outcome<()> {
+        match self.state(id)? {
+            JobState::Paused => self.request(id, Request::Resume).map(drop),
+            JobState::Stopped | JobState::Interrupted | JobState::Failed => {
+                let run = self.run_folder(id)?;
+                supervisor::reap(run.path(), EFFECT)?;
+                supervisor::launch(self.home.root(), run.path())
+            }
+            state => Err(Problem::new(Code::WrongState, format!("{id} is {}", state.word()))
+                .remedy("only paused, stopped, interrupted and failed jobs can be resumed; `fork` makes a new job of any kept step")),
+        }
+    }
+
+    /// The full id of a job from its beginning.
+    pub fn id(&mut self, id: &str) -> Outcome<String> {
+        self.history.ingest()?;
+        self.history.find(id)
+    }
+
+    /// All jobs, newest first.
+    pub fn jobs(&mut self, search: Option<&str>) -> Outcome<Vec<JobRow>> {
+        self.history.ingest()?;
+        self.history.jobs(search)
+    }
+
+    /// One job in full.
+    pub fn job(&mut self, id: &str) -> Outcome<JobRecord> {
+        self.history.ingest()?;
+        self.history.job(id)
+    }
+
+    /// State of a job now.
+    pub fn state(&mut self, id: &str) -> Outcome<JobState> {
+        Ok(self.job(id)?.row.state)
+    }
+
+    /// Every step of a job, in order.
+    pub fn metrics(&mut self, id: &str, each: &mut dyn FnMut(&MetricRow) -> Outcome<()>) -> Outcome<()> {
+        self.history.ingest()?;
+        self.history.metrics(id, each)
+    }
+
+    /// What differs between two jobs.
+    pub fn compare(&mut self, a: &str, b: &str) -> Outcome<Comparison> {
+        self.history.ingest()?;
+        self.history.compare(a, b)
+    }
+
+    /// Checkpoints of a job.
+    pub fn checkpoints(&mut self, id: &str, verify: bool) -> Outcome<Vec<CheckpointRow>> {
+        self.history.ingest()?;
+        self.history.checkpoints(id, verify)
+    }
+
+    /// Moves a job to the trash. Errors: `WrongState` while it lives.
+    pub fn delete(&mut self, id: &str) -> Outcome<()> {
+        self.history.ingest()?;
+        self.history.delete(id)
+    }
+
+    /// The run folder of a job.
+    pub fn run_folder(&self, id: &str) -> Outcome<RunFolder> {
+        RunFolder::open(&self.home, id)
+    }
+
+    /// Lets a model speak; pieces of text come through `on_line`.
+    pub fn generate(&self, request: &verb::Generate, on_line: OnLine) -> Outcome<verb::Generated> {
+        let mut request = request.clone();
+        request.model = absolute(&request.model)?;
+        request.adapter = request.adapter.as_deref().map(absolute).transpose()?;
+        self.call("generate", &request, on_line)
+    }
+
+    /// Loss and perplexity of a model on a data set: one window up to the model's context a sample.
+    pub fn evaluate(&self, model: &Path, adapter: Option<&Path>, data: &Path, on_line: OnLine) -> Outcome<verb::Evaluated> {
+        let (model, data) = (absolute(model)?, absolute(data)?);
+        let adapter = adapter.map(absolute).transpose()?;
+        let base = self.base_of(&model)?;
+        let config = formats::model_folder::ModelFolder::open(base.as_deref().unwrap_or(&model))?.config().clone();
+        let mut spec = look_spec(base.clone().unwrap_or_else(|| model.clone()), data.clone(), stage_of(&data)?);
+        spec.data.packing = false;
+        let read = verb::Read::Tokenise {
+            spec: Box::new(spec),
+            home: self.home.root().to_owned(),
+            max_length: config.context,
+            vocab: config.vocab,
+            end_of_text: false,
+        };
+        let tokens: TokenFacts = self.read(&read, on_line)?;
+        self.call("evaluate", &verb::Evaluate { model, adapter, tokens: tokens.path }, on_line)
+    }
+
+    /// Writes a merged model or an adapter, proving it by its logits.
+    pub fn export(&self, request: &verb::Export, on_line: OnLine) -> Outcome<verb::Exported> {
+        let mut request = request.clone();
+        request.from = absolute(&request.from)?;
+        request.to = absolute(&request.to)?;
+        request.base = request.base.as_deref().map(absolute).transpose()?;
+        self.call("export", &request, on_line)
+    }
+
+    /// A measurement.
+    pub fn bench(&self, request: &verb::Bench) -> Outcome<serde_json::Value> {
+        self.call("bench", request, &mut |_| {})
+    }
+
+    /// How busy the machine is now.
+    pub fn machine(&self) -> MachineSample {
+        machine::sample(self.home.root())
+    }
+
+    /// Token cache and model of a job.
+    fn prepare(&self, spec: &JobSpec, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
+        match &spec.model.path {
+            Some(path) => self.prepare_folder(spec, path, on_line),
+            None => self.prepare_preset(spec, on_line),
+        }
+    }
+
+    fn prepare_folder(&self, spec: &JobSpec, path: &Path, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
+        if intake::inspect(std::slice::from_ref(&path.to_owned())).iter().any(|i| i.kind == Kind::Adapter) {
+            return Err(Problem::new(Code::NotSupported, "a job cannot start from an adapter")
+                .file(path)
+                .remedy("merge it first with `anneal export --format safetensors`, then train the merged folder"));
+        }
+        let folder = formats::model_folder::ModelFolder::open(path)?;
+        let config = folder.config().clone();
+        let (max_length, _) = plan::max_length(spec, config.context)?;
+        let tokens = self.tokenise(spec, max_length, config.vocab, on_line)?;
+        let facts = folder.facts();
+        let model = plan::Model {
+            source: ModelSource::Folder { path: path.to_owned() },
+            fingerprint: formats::fingerprint::files(&folder.weight_files())?,
+            config,
+            bytes: facts.bytes,
+            dtype: facts.dtype,
+            tokenizer: path.to_owned(),
+        };
+        Ok((tokens, model))
+    }
+
+    fn prepare_preset(&self, spec: &JobSpec, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
+        let name = spec.model.preset.as_deref().unwrap_or_default();
+        let context = plan::preset(name, 512)?.context;
+        let (max_length, _) = plan::max_length(spec, context)?;
+        let tokens = self.tokenise(spec, max_length, 0, on_line)?;
+        let mut config = plan::preset(name, tokens.vocab)?;
+        config.eos = vec![tokens.eos];
+        let shape = serde_json::to_vec(&config).map_err(|e| Problem::internal(e.to_string()))?;
+        let model = plan::Model {
+            source: ModelSource::Scratch,
+            fingerprint: formats::fingerprint::bytes(&shape),
+            bytes: 0,
+            dtype: "F32".into(),
+            tokenizer: tokens.tokenizer.clone(),
+            config,
+        };
+        Ok((tokens, model))
+    }
+
+    fn tokenise(&self, spec: &JobSpec, max_length: u32, vocab: u32, on_line: OnLine) -> Outcome<TokenFacts> {
+        let (spec, home) = (Box::new(spec.clone()), self.home.root().to_owned());
+        self.read(&verb::Read::Tokenise { spec, home, max_length, vocab, end_of_text: true }, on_line)
+    }
+
+    /// The base that a LoRA checkpoint names, when `model` is one.
+    fn base_of(&self, model: &Path) -> Outcome<Option<PathBuf>> {
+        if !formats::adapter::is_adapter(model).unwrap_or(false) {
+            return Ok(None);
+        }
+        let adapter = formats::adapter::Adapter::open(model)?;
+        Ok(Some(PathBuf::from(&adapter.config.base)))
+    }
+
+    /// The machine of a file, or this one, its speeds measured once and kept.
+    fn machine_facts(&self, file: Option<&Path>) -> Outcome<MachineFacts> {
+        if let Some(file) = file {
+            let text = read_bounded(file, limits::JOB_BYTES)?;
+            return serde_json::from_str(&text)
+                .map_err(|e| Problem::new(Code::FileMalformed, "the machine file is not a machine").why(e.to_string()).file(file));
+        }
+        if machine::measured(self.home.root()).is_none() {
+            let value = self.bench(&verb::Bench::Machine)?;
+            let speeds: Speeds = serde_json::from_value(value).map_err(|e| Problem::internal(format!("a measurement that is none: {e}")))?;
+            machine::remember(self.home.root(), &speeds)?;
+        }
+        Ok(machine::facts(self.home.root()))
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(&self, request: &verb::Read, on_line: OnLine) -> Outcome<T> {
+        self.call("read", request, on_line)
+    }
+
+    fn call<R: serde::Serialize, T: serde::de::DeserializeOwned>(&self, verb: &str, request: &R, on_line: OnLine) -> Outcome<T> {
+        let value = trainer_call::call(&self.trainer, verb, request, |line| {
+            on_line(line);
+            ControlFlow::Continue(())
+        })?;
+        serde_json::from_value(value).map_err(|e| Problem::internal(format!("anneal-trainer {verb} answered something else: {e}")))
+    }
+
+    fn wait(&mut self, id: &str, reached: impl Fn(JobState) -> bool) -> Outcome<JobState> {
+        let start = std::time::Instant::now();
+        loop {
+            let state = self.state(id)?;
+            if reached(state) || start.elapsed() > EFFECT {
+                return Ok(state);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// HOME's path from the option, the environment or the platform.
+fn home_path(option: Option<&Path>) -> Outcome<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    match option.map(Path::to_owned).or_else(|| variable("ANNEAL_HOME")) {
+        Some(path) => absolute(&path),
+        None => store::home::default_path(variable("XDG_DATA_HOME").as_deref(), variable("HOME").as_deref()),
+    }
+}
+
+/// A path from the root, so that processes with another working folder mean the same file.
+pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path).map_err(|e| Problem::io(&e, "finding", path))
+}
+
+/// The spec of a look at data: everything else at its default.
+fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
+    JobSpec {
+        version: 1,
+        name: None,
+        stage,
+        model: protocol::job::ModelSpec { path: Some(model), ..Default::default() },
+        data: protocol::job::DataSpec {
+            train: vec![data],
+            evaluation: EvaluationData::default(),
+            max_length: Default::default(),
+            packing: false,
+            too_long: Default::default(),
+            columns: Default::default(),
+            encoding: "utf-8".into(),
+            rows: Default::default(),
+            special_tokens_in_text: false,
+        },
+        optimizer: Default::default(),
+        schedule: Default::default(),
+        run: Default::default(),
+        snapshot: Default::default(),
+        machine: Default::default(),
+    }
+}
+
+/// Text rows are learnt whole; anything else is a conversation.
+fn stage_of(data: &Path) -> Outcome<Stage> {
+    let item = intake::inspect(&[data.to_owned()]).into_iter().next();
+    match item {
+        Some(ItemFacts { dataset: Some(d), problem: None, .. }) if d.format == "text" => Ok(Stage::Pretrain),
+        Some(ItemFacts { dataset: Some(_), problem: None, .. }) => Ok(Stage::Sft),
+        Some(ItemFacts { problem: Some(problem), .. }) => Err(problem),
+        _ => Err(Problem::new(Code::FormatUnknown, "this is not a data set").file(data)),
+    }
+}
+
+/// Reads a small text file. Errors: `TooLarge`, `FileMalformed` when it is not UTF-8, `FileUnreadable`.
+pub(crate) fn read_bounded(path: &Path, limit: u64) -> Outcome<String> {
+    let unreadable = |e: std::io::Error| Problem::io(&e, "reading", path);
+    let file = std::fs::OpenOptions::new().read(true).open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(Problem::new(Code::FileUnreadable, "this is not a file").file(path));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > limit {
+        return Err(Problem::new(Code::TooLarge, format!("more than {limit} bytes")).file(path));
+    }
+    String::from_utf8(bytes).map_err(|_| Problem::new(Code::FileMalformed, "this file is not UTF-8 text").file(path))
+}
+
+/// Writes a file unless it already holds these bytes.
+pub(crate) fn write_if_different(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    if std::fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    std::fs::write(path, bytes).map_err(|e| Problem::io(&e, "writing", path))
+}

@@ -1,0 +1,67 @@
+//! Following a run: its journal from the first line to the event that ends it, whoever writes it and however often it is
+//! restarted.
+//!
+//! Not here: what a terminal shows of it (`cli::follow`).
+
+use crate::engine::Engine;
+use protocol::problem::{Code, Outcome, Problem};
+use protocol::{Entry, Event};
+use std::time::{Duration, Instant};
+
+/// Pause between two looks at a journal that has nothing new: 20 looks a second, as often as a screen is drawn.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a journal may lack its last word after the run's lock was freed: the writer flushes before it lets go.
+const LAST_WORD: Duration = Duration::from_millis(500);
+
+impl Engine {
+    /// Hands every journal entry of a job to `each`, then waits for more, calling `each(None)` at least 20 times a second;
+    /// ends after the event that ends the run, or when `each` returns false. A run whose supervisor is gone ends with an
+    /// `Interrupted` that is not in the journal.
+    pub fn follow(&mut self, id: &str, each: &mut dyn FnMut(Option<&Entry>) -> bool) -> Outcome<()> {
+        let run = self.run_folder(id)?;
+        let mut reader = store::journal::Reader::open(&run.journal(), 0)?;
+        let mut last: Option<Entry> = None;
+        let mut free_since: Option<Instant> = None;
+        loop {
+            while let Some((entry, _)) = reader.next()? {
+                let go_on = each(Some(&entry));
+                last = Some(entry);
+                free_since = None;
+                if !go_on {
+                    return Ok(());
+                }
+            }
+            if run.is_owned()? {
+                free_since = None;
+            } else if free_since.get_or_insert_with(Instant::now).elapsed() >= LAST_WORD {
+                return Ok(end(id, last, each));
+            } else if last.as_ref().is_some_and(|e| e.event.ends()) {
+                return Ok(());
+            }
+            if !each(None) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// The end of a run that nobody owns any more.
+fn end(id: &str, last: Option<Entry>, each: &mut dyn FnMut(Option<&Entry>) -> bool) {
+    let Some(last) = last else {
+        let problem = lost(id);
+        each(Some(&Entry { sequence: 1, attempt: 0, at_ms: 0, job: id.into(), event: Event::Interrupted { step: 0, problem } }));
+        return;
+    };
+    if !last.event.ends() {
+        let event = Event::Interrupted { step: last.event.step(), problem: lost(id) };
+        each(Some(&Entry { sequence: last.sequence + 1, event, ..last }));
+    }
+}
+
+fn lost(id: &str) -> Problem {
+    Problem::new(Code::SupervisorLost, "supervisor lost")
+        .why("the process that watched this job is gone")
+        .kept("every checkpoint and the journal")
+        .remedy(format!("go on with: anneal resume {id}"))
+}

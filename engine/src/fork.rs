@@ -1,0 +1,53 @@
+//! A new job from a kept step of an old one: the checkpoint is copied and verified, the plan is made anew from the changed
+//! wish, and the first attempt restores that step.
+
+use crate::engine::{Engine, OnLine};
+use protocol::facts::ModelConfig;
+use protocol::plan::{Method, Plan};
+use protocol::problem::{Code, Outcome, Problem};
+use std::path::Path;
+
+impl Engine {
+    /// Forks job `id` at `step` with changed settings (paths relative to `base`). Returns the new job's id.
+    /// Errors: `NotFound` for a step that is not kept, `SettingInvalid` where a change does not fit the checkpoint.
+    pub fn fork(&mut self, id: &str, step: u64, changes: &[String], base: &Path, on_line: OnLine) -> Outcome<String> {
+        let old = self.run_folder(id)?;
+        let kept = store::checkpoint::list(&old.checkpoints())?;
+        let Some(row) = kept.iter().find(|c| c.step == step && c.complete) else {
+            let steps: Vec<String> = kept.iter().filter(|c| c.complete).map(|c| c.step.to_string()).collect();
+            return Err(Problem::new(Code::NotFound, format!("{id} keeps no checkpoint of step {step}"))
+                .remedy(format!("kept steps: {}", if steps.is_empty() { "none".into() } else { steps.join(", ") })));
+        };
+        let spec = old.spec()?.changed(changes, base)?;
+        let plan = if changes.iter().all(|c| c.starts_with("name=")) { old.plan()? } else { self.plan(&spec, None, on_line)? };
+        fits(&old.plan()?, &plan, step)?;
+        let from = old.checkpoints().join(store::checkpoint::folder_name(row.step));
+        let run = self.create_run(&spec, &plan)?;
+        let copied = store::checkpoint::adopt(&store::disk::RealDisk, &from, &run.checkpoints(), run.id());
+        if let Err(problem) = copied.and_then(|_| crate::supervisor::launch(self.home().root(), run.path())) {
+            let _ = std::fs::remove_dir_all(run.path());
+            return Err(problem);
+        }
+        Ok(run.id().to_owned())
+    }
+}
+
+/// A checkpoint serves a plan of the same shape and method that has steps left.
+fn fits(old: &Plan, new: &Plan, step: u64) -> Outcome<()> {
+    let shape = |c: &ModelConfig| c.tensors();
+    let refuse = |field: &str, what: String| Err(Problem::new(Code::SettingInvalid, what).field(field));
+    if shape(&old.model.config) != shape(&new.model.config) || old.model.fingerprint != new.model.fingerprint {
+        return refuse("model", "a fork keeps its model: this change names another one".into());
+    }
+    let adapter = |m: &Method| match m {
+        Method::Full => None,
+        Method::Lora { rank, targets, .. } => Some((*rank, targets.clone())),
+    };
+    if adapter(&old.method) != adapter(&new.method) {
+        return refuse("model.adapter", "a fork keeps what it trains: the adapter's rank and targets cannot change".into());
+    }
+    if new.run.steps <= step {
+        return refuse("run", format!("the fork would have {} steps, but step {step} is already done", new.run.steps));
+    }
+    Ok(())
+}
