@@ -196,7 +196,13 @@ impl Engine {
     }
 
     /// Loss and perplexity of a model on a data set: one window up to the model's context a sample.
-    pub fn evaluate(&self, model: &Path, adapter: Option<&Path>, data: &Path, on_line: OnLine) -> Outcome<verb::Evaluated> {
+    pub fn evaluate(
+        &self,
+        model: &Path,
+        adapter: Option<&Path>,
+        data: &Path,
+        on_line: OnLine,
+    ) -> Outcome<verb::Evaluated> {
         let (model, data) = (absolute(model)?, absolute(data)?);
         let adapter = adapter.map(absolute).transpose()?;
         let base = self.base_of(&model)?;
@@ -300,12 +306,14 @@ impl Engine {
     fn machine_facts(&self, file: Option<&Path>) -> Outcome<MachineFacts> {
         if let Some(file) = file {
             let text = read_bounded(file, limits::JOB_BYTES)?;
-            return serde_json::from_str(&text)
-                .map_err(|e| Problem::new(Code::FileMalformed, "the machine file is not a machine").why(e.to_string()).file(file));
+            return serde_json::from_str(&text).map_err(|e| {
+                Problem::new(Code::FileMalformed, "the machine file is not a machine").why(e.to_string()).file(file)
+            });
         }
         if machine::measured(self.home.root()).is_none() {
             let value = self.bench(&verb::Bench::Machine)?;
-            let speeds: Speeds = serde_json::from_value(value).map_err(|e| Problem::internal(format!("a measurement that is none: {e}")))?;
+            let speeds: Speeds = serde_json::from_value(value)
+                .map_err(|e| Problem::internal(format!("a measurement that is none: {e}")))?;
             machine::remember(self.home.root(), &speeds)?;
         }
         Ok(machine::facts(self.home.root()))
@@ -315,12 +323,18 @@ impl Engine {
         self.call("read", request, on_line)
     }
 
-    fn call<R: serde::Serialize, T: serde::de::DeserializeOwned>(&self, verb: &str, request: &R, on_line: OnLine) -> Outcome<T> {
+    fn call<R: serde::Serialize, T: serde::de::DeserializeOwned>(
+        &self,
+        verb: &str,
+        request: &R,
+        on_line: OnLine,
+    ) -> Outcome<T> {
         let value = trainer_call::call(&self.trainer, verb, request, |line| {
             on_line(line);
             ControlFlow::Continue(())
         })?;
-        serde_json::from_value(value).map_err(|e| Problem::internal(format!("anneal-trainer {verb} answered something else: {e}")))
+        serde_json::from_value(value)
+            .map_err(|e| Problem::internal(format!("anneal-trainer {verb} answered something else: {e}")))
     }
 
     fn wait(&mut self, id: &str, reached: impl Fn(JobState) -> bool) -> Outcome<JobState> {

@@ -50,7 +50,13 @@ impl Engine {
 fn end(id: &str, last: Option<Entry>, each: &mut dyn FnMut(Option<&Entry>) -> bool) {
     let Some(last) = last else {
         let problem = lost(id);
-        each(Some(&Entry { sequence: 1, attempt: 0, at_ms: 0, job: id.into(), event: Event::Interrupted { step: 0, problem } }));
+        each(Some(&Entry {
+            sequence: 1,
+            attempt: 0,
+            at_ms: 0,
+            job: id.into(),
+            event: Event::Interrupted { step: 0, problem },
+        }));
         return;
     };
     if !last.event.ends() {

@@ -19,7 +19,8 @@ impl Engine {
                 .remedy(format!("kept steps: {}", if steps.is_empty() { "none".into() } else { steps.join(", ") })));
         };
         let spec = old.spec()?.changed(changes, base)?;
-        let plan = if changes.iter().all(|c| c.starts_with("name=")) { old.plan()? } else { self.plan(&spec, None, on_line)? };
+        let plan =
+            if changes.iter().all(|c| c.starts_with("name=")) { old.plan()? } else { self.plan(&spec, None, on_line)? };
         fits(&old.plan()?, &plan, step)?;
         let from = old.checkpoints().join(store::checkpoint::folder_name(row.step));
         let run = self.create_run(&spec, &plan)?;
@@ -44,7 +45,10 @@ fn fits(old: &Plan, new: &Plan, step: u64) -> Outcome<()> {
         Method::Lora { rank, targets, .. } => Some((*rank, targets.clone())),
     };
     if adapter(&old.method) != adapter(&new.method) {
-        return refuse("model.adapter", "a fork keeps what it trains: the adapter's rank and targets cannot change".into());
+        return refuse(
+            "model.adapter",
+            "a fork keeps what it trains: the adapter's rank and targets cannot change".into(),
+        );
     }
     if new.run.steps <= step {
         return refuse("run", format!("the fork would have {} steps, but step {step} is already done", new.run.steps));

@@ -96,7 +96,10 @@ impl Screen {
     }
 
     fn step(&mut self, s: &Step) {
-        let text = format!("loss {:.4} · {:.0} tokens/s · lr {:.2e} · grad {:.2}", s.loss, s.tokens_per_second, s.learning_rate, s.grad_norm);
+        let text = format!(
+            "loss {:.4} · {:.0} tokens/s · lr {:.2e} · grad {:.2}",
+            s.loss, s.tokens_per_second, s.learning_rate, s.grad_norm
+        );
         if let Some(bar) = &self.bar {
             bar.set_position(s.step);
             bar.set_message(text);
@@ -181,17 +184,25 @@ fn sentence(event: &Event) -> String {
         Event::Queued { ticket, devices } => format!("queued: waits for {} (ticket {ticket})", devices.join(", ")),
         Event::Started { step, steps_total } => format!("started at step {step} of {steps_total}"),
         Event::Step(s) => format!("step {}: loss {:.4}", s.step, s.loss),
-        Event::Evaluation { step, loss, perplexity, .. } => format!("step {step:>6} · evaluation loss {loss:.4}, perplexity {perplexity:.2}"),
+        Event::Evaluation { step, loss, perplexity, .. } => {
+            format!("step {step:>6} · evaluation loss {loss:.4}, perplexity {perplexity:.2}")
+        }
         Event::Snapshot { step } => format!("step {step:>6} · in host memory"),
-        Event::Checkpoint { step, bytes, seconds, .. } => format!("step {step:>6} · checkpoint saved, {} in {seconds:.2} s", show::size(*bytes)),
+        Event::Checkpoint { step, bytes, seconds, .. } => {
+            format!("step {step:>6} · checkpoint saved, {} in {seconds:.2} s", show::size(*bytes))
+        }
         Event::Warning { problem, .. } => format!("warning: {}", show::printable(&problem.sentence())),
         Event::Restarted { step, why } => format!("restarted from step {step}: {}", show::printable(&why.sentence())),
         Event::Paused { step } => format!("paused at step {step}, saved"),
         Event::Resumed { step } => format!("resumed at step {step}"),
         Event::Stopping { step } => format!("stopping at step {step}"),
         Event::Stopped { step } => format!("stopped at step {step}, saved"),
-        Event::Interrupted { step, problem } => format!("interrupted at step {step}: {}", show::printable(&problem.sentence())),
-        Event::Skipped { step, problem } => format!("step {step:>6} · skipped: {}", show::printable(&problem.sentence())),
+        Event::Interrupted { step, problem } => {
+            format!("interrupted at step {step}: {}", show::printable(&problem.sentence()))
+        }
+        Event::Skipped { step, problem } => {
+            format!("step {step:>6} · skipped: {}", show::printable(&problem.sentence()))
+        }
         Event::Rewound { step, problem } => format!("rewound to step {step}: {}", show::printable(&problem.sentence())),
         Event::Finished { step, loss, memory } => {
             format!("finished: {step} steps, loss {loss:.4}, {} at most", show::size(memory.host_bytes_peak))

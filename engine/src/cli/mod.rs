@@ -77,7 +77,9 @@ fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
         Command::Submit { job, set, plan } => {
             let spec = read_job(&mut engine, &job, &set)?;
             let id = submit(&mut engine, &spec, plan.as_deref(), voice)?;
-            voice.answer(&serde_json::json!({ "job": id }), |_| format!("submitted: {id}\nwatch it with: anneal watch {id}\n"))
+            voice.answer(&serde_json::json!({ "job": id }), |_| {
+                format!("submitted: {id}\nwatch it with: anneal watch {id}\n")
+            })
         }
         Command::Watch { id } => {
             let id = engine.id(&id)?;
@@ -88,7 +90,9 @@ fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
         Command::Resume { id } => {
             let id = engine.id(&id)?;
             engine.resume(&id)?;
-            voice.answer(&serde_json::json!({ "job": id }), |_| format!("resumed: {id}\nwatch it with: anneal watch {id}\n"))
+            voice.answer(&serde_json::json!({ "job": id }), |_| {
+                format!("resumed: {id}\nwatch it with: anneal watch {id}\n")
+            })
         }
         Command::Fork { id, step, set } => {
             let id = engine.id(&id)?;
@@ -170,32 +174,39 @@ fn request(engine: &mut Engine, id: &str, request: Request, voice: Voice) -> Out
 
 fn metrics(engine: &mut Engine, id: &str, csv: bool, voice: Voice) -> Outcome<i32> {
     let id = engine.id(id)?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let json = voice.json && !csv;
-    let mut first = true;
-    let mut failed = None;
-    if json {
-        failed = out.write_all(b"[").err();
-    } else {
-        failed = writeln!(out, "{}", show::METRIC_COLUMNS).err().or(failed);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut lead = if json { "[".to_owned() } else { show::METRIC_COLUMNS.to_owned() + "\n" };
+    let mut gone = None;
+    let told = engine.metrics(&id, &mut |row| {
+        let text = if json { serde_json::to_string(row).unwrap_or_default() } else { show::metric(row) + "\n" };
+        let written = out.write_all(lead.as_bytes()).and_then(|()| out.write_all(text.as_bytes()));
+        lead = if json { ",".into() } else { String::new() };
+        written.map_err(|e| {
+            let problem = Problem::io(&e, "writing to standard output", Path::new("stdout"));
+            gone = Some(e);
+            problem
+        })
+    });
+    if gone.is_none() {
+        told?;
+        let tail = if json { if lead == "[" { "[]\n" } else { "]\n" } } else { "" };
+        let empty_head = if !json && !lead.is_empty() { lead.as_str() } else { "" };
+        gone = out
+            .write_all(empty_head.as_bytes())
+            .and_then(|()| out.write_all(tail.as_bytes()))
+            .and_then(|()| out.flush())
+            .err();
     }
-    engine.metrics(&id, &mut |step| {
-        let lead = if json && !first { "," } else { "" };
-        first = false;
-        let row = if json { serde_json::to_string(step).unwrap_or_default() } else { show::metric(step) + "\n" };
-        failed = write!(out, "{lead}{row}").err();
-        failed.is_none()
-    })?;
-    if json && failed.is_none() {
-        failed = out.write_all(b"]\n").err();
-    }
-    finish(failed.or_else(|| out.flush().err()))
+    finish(gone)
 }
 
 /// A reader that went away (`| head`) is no failure.
 fn finish(error: Option<std::io::Error>) -> Outcome<i32> {
     match error {
-        Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Problem::io(&e, "writing to standard output", Path::new("stdout"))),
+        Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Problem::io(&e, "writing to standard output", Path::new("stdout")))
+        }
         _ => Ok(DONE),
     }
 }
@@ -224,7 +235,9 @@ fn prompt_of(prompt: Option<String>, messages: Option<PathBuf>) -> Outcome<Promp
         (None, Some(file)) => {
             let text = crate::engine::read_bounded(&file, protocol::limits::RECORD_BYTES as u64)?;
             let messages: Vec<Message> = serde_json::from_str(&text).map_err(|e| {
-                Problem::new(Code::FileMalformed, "the messages file is not a JSON list of {role, content}").why(e.to_string()).file(&file)
+                Problem::new(Code::FileMalformed, "the messages file is not a JSON list of {role, content}")
+                    .why(e.to_string())
+                    .file(&file)
             })?;
             Ok(Prompt::Messages(messages))
         }
@@ -274,7 +287,9 @@ impl Voice {
     /// Prints an answer: JSON as one value, else what `words` makes of it.
     fn answer<T: Serialize>(self, value: &T, words: impl FnOnce(&T) -> String) -> Outcome<i32> {
         let text = if self.json {
-            serde_json::to_string(value).map_err(|e| Problem::internal(format!("an answer that JSON cannot hold: {e}")))? + "\n"
+            serde_json::to_string(value)
+                .map_err(|e| Problem::internal(format!("an answer that JSON cannot hold: {e}")))?
+                + "\n"
         } else {
             words(value)
         };

@@ -3,18 +3,31 @@
 use protocol::facts::{ItemFacts, Preview};
 use protocol::plan::{Plan, Recompute};
 use protocol::problem::Problem;
-use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow};
+use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, MetricRow};
 use protocol::verb::{Evaluated, Exported};
 use std::fmt::Write;
 
 /// Head of the metrics table.
-pub const METRIC_COLUMNS: &str = "step,loss,grad_norm,learning_rate,targets,tokens,epoch,step_ms,tokens_per_second";
+pub const METRIC_COLUMNS: &str =
+    "step,attempt,at_ms,loss,grad_norm,learning_rate,targets,tokens,epoch,step_ms,tokens_per_second,evaluation_loss";
 
 /// One line of the metrics table.
-pub fn metric(s: &protocol::event::Step) -> String {
+pub fn metric(row: &MetricRow) -> String {
+    let s = &row.step;
+    let evaluation = row.evaluation_loss.map(|l| l.to_string()).unwrap_or_default();
     format!(
-        "{},{},{},{},{},{},{},{},{}",
-        s.step, s.loss, s.grad_norm, s.learning_rate, s.targets, s.tokens, s.epoch, s.step_ms, s.tokens_per_second
+        "{},{},{},{},{},{},{},{},{},{},{},{evaluation}",
+        s.step,
+        row.attempt,
+        row.at_ms,
+        s.loss,
+        s.grad_norm,
+        s.learning_rate,
+        s.targets,
+        s.tokens,
+        s.epoch,
+        s.step_ms,
+        s.tokens_per_second
     )
 }
 
@@ -30,7 +43,12 @@ pub fn problem(p: &Problem) -> String {
         place.field.as_ref().map(|f| format!("field {}", printable(f))),
     ];
     let place: Vec<String> = places.into_iter().flatten().collect();
-    let rows = [("why", printable(&p.why)), ("where", place.join(", ")), ("kept", printable(&p.kept)), ("do", printable(&p.remedy))];
+    let rows = [
+        ("why", printable(&p.why)),
+        ("where", place.join(", ")),
+        ("kept", printable(&p.kept)),
+        ("do", printable(&p.remedy)),
+    ];
     for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
         let _ = writeln!(text, "  {name:<6}{value}");
     }
@@ -55,7 +73,11 @@ pub fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.3$} {}", units[unit], "", if value < 10.0 { 2 } else { usize::from(value < 100.0) }) }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.3$} {}", units[unit], "", if value < 10.0 { 2 } else { usize::from(value < 100.0) })
+    }
 }
 
 /// A duration in its two largest units.
@@ -90,17 +112,43 @@ pub fn items(items: &[ItemFacts]) -> String {
 fn item(item: &ItemFacts) -> String {
     let mut text = format!("{}\n", printable(&item.path));
     if let Some(m) = &item.model {
-        let _ = writeln!(text, "  model     {}, {} parameters, {} × {}, {} on disk ({})", printable(&m.architecture), count(m.parameters), m.layers, m.hidden, size(m.bytes), m.dtype);
-        let _ = writeln!(text, "  context   {} tokens, vocabulary {}, {} heads ({} for keys)", count(m.context.into()), count(m.vocab.into()), m.heads, m.kv_heads);
+        let _ = writeln!(
+            text,
+            "  model     {}, {} parameters, {} × {}, {} on disk ({})",
+            printable(&m.architecture),
+            count(m.parameters),
+            m.layers,
+            m.hidden,
+            size(m.bytes),
+            m.dtype
+        );
+        let _ = writeln!(
+            text,
+            "  context   {} tokens, vocabulary {}, {} heads ({} for keys)",
+            count(m.context.into()),
+            count(m.vocab.into()),
+            m.heads,
+            m.kv_heads
+        );
         let yes = |b: bool| if b { "yes" } else { "no" };
         let _ = writeln!(text, "  tokenizer {}, chat template {}", yes(m.tokenizer), yes(m.chat_template));
     }
     if let Some(d) = &item.dataset {
-        let _ = writeln!(text, "  data set  {} rows ({} usable), {} in {}, {}", count(d.rows), count(d.usable_rows), d.format, d.container, size(d.bytes));
+        let _ = writeln!(
+            text,
+            "  data set  {} rows ({} usable), {} in {}, {}",
+            count(d.rows),
+            count(d.usable_rows),
+            d.format,
+            d.container,
+            size(d.bytes)
+        );
         let _ = writeln!(text, "  columns   {}", printable(&d.columns.join(", ")));
         for (code, n) in &d.problem_counts {
             let first = d.problems.iter().find(|p| &p.code.name() == code);
-            let hint = first.map(|p| format!(", first in row {} (line {}): {}", p.row, p.line, printable(&p.message))).unwrap_or_default();
+            let hint = first
+                .map(|p| format!(", first in row {} (line {}): {}", p.row, p.line, printable(&p.message)))
+                .unwrap_or_default();
             let _ = writeln!(text, "  {code:<9} {} rows{hint}", count(*n));
         }
     }
@@ -134,21 +182,49 @@ pub fn preview(p: &Preview) -> String {
 pub fn plan(p: &Plan) -> String {
     let mut text = String::new();
     let d = &p.data;
-    let _ = writeln!(text, "plan      {} steps of {} rows ({} rows, {} tokens in the data set)", count(p.run.steps), p.run.global_batch, count(d.rows), count(d.row_tokens));
+    let _ = writeln!(
+        text,
+        "plan      {} steps of {} rows ({} rows, {} tokens in the data set)",
+        count(p.run.steps),
+        p.run.global_batch,
+        count(d.rows),
+        count(d.row_tokens)
+    );
     let recompute = if p.recompute == Recompute::Layers { ", layers recomputed" } else { "" };
-    let _ = writeln!(text, "          micro-batch {} × {} accumulations, rows up to {} tokens{recompute}", p.micro_batch, p.gradient_accumulation, d.max_length);
+    let _ = writeln!(
+        text,
+        "          micro-batch {} × {} accumulations, rows up to {} tokens{recompute}",
+        p.micro_batch, p.gradient_accumulation, d.max_length
+    );
     for device in &p.memory.devices {
         let parts = &device.parts;
-        let _ = writeln!(text, "memory    {}: {} of {}", device.name, size(device.bytes_peak), size(device.bytes_total));
+        let _ =
+            writeln!(text, "memory    {}: {} of {}", device.name, size(device.bytes_peak), size(device.bytes_total));
         let _ = writeln!(
             text,
             "          weights {}, gradients {}, optimizer {}, activations {}, workspace {}",
-            size(parts.weights), size(parts.gradients), size(parts.optimizer), size(parts.activations), size(parts.workspace)
+            size(parts.weights),
+            size(parts.gradients),
+            size(parts.optimizer),
+            size(parts.activations),
+            size(parts.workspace)
         );
     }
-    let _ = writeln!(text, "          host {}, disk {} ({} a checkpoint)", size(p.memory.host_bytes_peak), size(p.memory.disk_bytes), size(p.memory.checkpoint_bytes));
+    let _ = writeln!(
+        text,
+        "          host {}, disk {} ({} a checkpoint)",
+        size(p.memory.host_bytes_peak),
+        size(p.memory.disk_bytes),
+        size(p.memory.checkpoint_bytes)
+    );
     let seconds = p.predicted.step_ms * p.run.steps as f64 / 1000.0;
-    let _ = writeln!(text, "time      about {} ({:.0} ms a step, {:.0} tokens/s)", duration(seconds), p.predicted.step_ms, p.predicted.tokens_per_second);
+    let _ = writeln!(
+        text,
+        "time      about {} ({:.0} ms a step, {:.0} tokens/s)",
+        duration(seconds),
+        p.predicted.step_ms,
+        p.predicted.tokens_per_second
+    );
     for r in &p.reasons {
         let _ = writeln!(text, "because   {} = {}: {}", r.field, printable(&r.value), printable(&r.why));
     }
@@ -167,7 +243,15 @@ pub fn jobs(rows: &[JobRow]) -> String {
     let loss = |x: Option<f64>| x.map_or("-".to_owned(), |l| format!("{l:.4}"));
     for r in rows {
         let steps = format!("{}/{}", r.steps, r.steps_total);
-        let _ = writeln!(text, "{:<22} {:<12} {steps:>13} {:>9} {:>9}  {}", r.id, r.state.word(), loss(r.final_loss), loss(r.best_evaluation_loss), printable(&r.name));
+        let _ = writeln!(
+            text,
+            "{:<22} {:<12} {steps:>13} {:>9} {:>9}  {}",
+            r.id,
+            r.state.word(),
+            loss(r.final_loss),
+            loss(r.best_evaluation_loss),
+            printable(&r.name)
+        );
     }
     text
 }
