@@ -6,4 +6,5 @@ mod crash;
 mod history;
 mod lab;
 mod path;
+mod real;
 mod refusal;
