@@ -11,7 +11,7 @@ use protocol::link::{Answer, Request};
 use protocol::machine::{MachineSample, Speeds};
 use protocol::plan::{ModelSource, Plan};
 use protocol::problem::{Code, Outcome, Problem};
-use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState, MetricRow};
+use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState, Labels, MetricRow};
 use protocol::verb::{self, Line};
 use protocol::{JobSpec, limits};
 use std::io::Read;
@@ -87,17 +87,17 @@ impl Engine {
     /// Creates the run folder and starts its supervisor. Returns the job's id.
     pub fn submit(&mut self, spec: &JobSpec, plan: &Plan) -> Outcome<String> {
         let run = self.create_run(spec, plan)?;
-        supervisor::launch(self.home.root(), run.path())?;
+        supervisor::launch(self.home.path(), run.path())?;
         Ok(run.id().to_owned())
     }
 
     /// A new run folder with a fresh id.
     pub(crate) fn create_run(&self, spec: &JobSpec, plan: &Plan) -> Outcome<RunFolder> {
-        let mut suffix = [0u8; 4];
+        let mut suffix = [0u8; 8];
         rustix::rand::getrandom(&mut suffix, rustix::rand::GetRandomFlags::empty())
             .map_err(|e| Problem::io(&e.into(), "asking the system for a random number", Path::new("getrandom")))?;
-        let id = store::home::run_id(std::time::SystemTime::now(), u32::from_le_bytes(suffix));
-        RunFolder::create(&self.home, &id, spec, plan)
+        let id = store::home::run_id(now_ms(), u64::from_le_bytes(suffix));
+        RunFolder::create(&self.home, &id, spec, plan, &Labels::default())
     }
 
     /// Asks a job's supervisor to pause or stop, and waits until the job's state shows it.
@@ -128,7 +128,7 @@ impl Engine {
             JobState::Stopped | JobState::Interrupted | JobState::Failed => {
                 let run = self.run_folder(id)?;
                 supervisor::reap(run.path(), EFFECT)?;
-                supervisor::launch(self.home.root(), run.path())
+                supervisor::launch(self.home.path(), run.path())
             }
             state => Err(Problem::new(Code::WrongState, format!("{id} is {}", state.word()))
                 .remedy("only paused, stopped, interrupted and failed jobs can be resumed; `fork` makes a new job of any kept step")),
@@ -184,7 +184,7 @@ impl Engine {
 
     /// The run folder of a job.
     pub fn run_folder(&self, id: &str) -> Outcome<RunFolder> {
-        RunFolder::open(&self.home, id)
+        RunFolder::of(&self.home, id)
     }
 
     /// Lets a model speak; pieces of text come through `on_line`.
@@ -211,7 +211,7 @@ impl Engine {
         spec.data.packing = false;
         let read = verb::Read::Tokenise {
             spec: Box::new(spec),
-            home: self.home.root().to_owned(),
+            home: self.home.path().to_owned(),
             max_length: config.context,
             vocab: config.vocab,
             end_of_text: false,
@@ -236,7 +236,7 @@ impl Engine {
 
     /// How busy the machine is now.
     pub fn machine(&self) -> MachineSample {
-        machine::sample(self.home.root())
+        machine::sample(self.home.path())
     }
 
     /// Token cache and model of a job.
@@ -289,7 +289,7 @@ impl Engine {
     }
 
     fn tokenise(&self, spec: &JobSpec, max_length: u32, vocab: u32, on_line: OnLine) -> Outcome<TokenFacts> {
-        let (spec, home) = (Box::new(spec.clone()), self.home.root().to_owned());
+        let (spec, home) = (Box::new(spec.clone()), self.home.path().to_owned());
         self.read(&verb::Read::Tokenise { spec, home, max_length, vocab, end_of_text: true }, on_line)
     }
 
@@ -310,13 +310,13 @@ impl Engine {
                 Problem::new(Code::FileMalformed, "the machine file is not a machine").why(e.to_string()).file(file)
             });
         }
-        if machine::measured(self.home.root()).is_none() {
+        if machine::measured(self.home.path()).is_none() {
             let value = self.bench(&verb::Bench::Machine)?;
             let speeds: Speeds = serde_json::from_value(value)
                 .map_err(|e| Problem::internal(format!("a measurement that is none: {e}")))?;
-            machine::remember(self.home.root(), &speeds)?;
+            machine::remember(self.home.path(), &speeds)?;
         }
-        Ok(machine::facts(self.home.root()))
+        Ok(machine::facts(self.home.path()))
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self, request: &verb::Read, on_line: OnLine) -> Outcome<T> {
@@ -351,11 +351,15 @@ impl Engine {
 
 /// HOME's path from the option, the environment or the platform.
 fn home_path(option: Option<&Path>) -> Outcome<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    match option.map(Path::to_owned).or_else(|| variable("ANNEAL_HOME")) {
-        Some(path) => absolute(&path),
-        None => store::home::default_path(variable("XDG_DATA_HOME").as_deref(), variable("HOME").as_deref()),
-    }
+    let variable = |name: &str| std::env::var_os(name);
+    let (own, data, user) = (variable("ANNEAL_HOME"), variable("XDG_DATA_HOME"), variable("HOME"));
+    absolute(&store::home::choose(option, own.as_deref(), data.as_deref(), user.as_deref())?)
+}
+
+/// Milliseconds since the Unix epoch.
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A path from the root, so that processes with another working folder mean the same file.

@@ -31,7 +31,7 @@ impl Engine {
                     return Ok(());
                 }
             }
-            if run.is_owned()? {
+            if run.is_held()? {
                 free_since = None;
             } else if free_since.get_or_insert_with(Instant::now).elapsed() >= LAST_WORD {
                 return Ok(end(id, last, each));

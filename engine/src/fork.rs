@@ -25,7 +25,7 @@ impl Engine {
         let from = old.checkpoints().join(store::checkpoint::folder_name(row.step));
         let run = self.create_run(&spec, &plan)?;
         let copied = store::checkpoint::adopt(&store::disk::RealDisk, &from, &run.checkpoints(), run.id());
-        if let Err(problem) = copied.and_then(|_| crate::supervisor::launch(self.home().root(), run.path())) {
+        if let Err(problem) = copied.and_then(|_| crate::supervisor::launch(self.home().path(), run.path())) {
             let _ = std::fs::remove_dir_all(run.path());
             return Err(problem);
         }

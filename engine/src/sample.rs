@@ -18,7 +18,7 @@ const RECORDED_LOSS: f64 = 0.0;
 
 /// The sample's job: its text is written below HOME once.
 pub fn job(home: &store::home::Home, changes: &[String]) -> Outcome<JobSpec> {
-    let folder = home.root().join("sample");
+    let folder = home.path().join("sample");
     std::fs::create_dir_all(&folder).map_err(|e| Problem::io(&e, "creating the sample's folder", &folder))?;
     write_if_different(&folder.join("kjv.txt"), TEXT)?;
     JobSpec::parse(JOB, changes, &folder)

@@ -26,7 +26,7 @@ pub fn follow(engine: &mut Engine, id: &str, voice: Voice) -> Outcome<i32> {
     let mut screen = Screen::new(voice);
     let mut last = None;
     let mut detached = false;
-    let home = engine.home().root().to_owned();
+    let home = engine.home().path().to_owned();
     let run = engine.run_folder(id)?;
     engine.follow(id, &mut |entry| {
         if let Some(entry) = entry {
