@@ -40,7 +40,7 @@ impl Engine {
     pub fn open(home: Option<&Path>) -> Outcome<(Engine, Vec<Problem>)> {
         let home = Home::open(&home_path(home)?)?;
         let trainer = trainer_call::trainer_path()?;
-        let (history, notices) = History::open(home.root())?;
+        let (history, notices) = History::open(home.path())?;
         Ok((Engine { home, history, trainer }, notices))
     }
 
@@ -62,7 +62,7 @@ impl Engine {
         if let Some(limit) = max_length {
             spec.data.max_length = protocol::job::Auto::Is(limit);
         }
-        let (max_length, _) = plan::max_length(&spec, config.context)?;
+        let (max_length, _) = plan::max_length(&spec, config.context);
         self.read(&verb::Read::Preview { spec: Box::new(spec), row, max_length }, &mut |_| {})
     }
 
@@ -255,7 +255,7 @@ impl Engine {
         }
         let folder = formats::model_folder::ModelFolder::open(path)?;
         let config = folder.config().clone();
-        let (max_length, _) = plan::max_length(spec, config.context)?;
+        let (max_length, _) = plan::max_length(spec, config.context);
         let tokens = self.tokenise(spec, max_length, config.vocab, on_line)?;
         let facts = folder.facts();
         let model = plan::Model {
@@ -272,7 +272,7 @@ impl Engine {
     fn prepare_preset(&self, spec: &JobSpec, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
         let name = spec.model.preset.as_deref().unwrap_or_default();
         let context = plan::preset(name, 512)?.context;
-        let (max_length, _) = plan::max_length(spec, context)?;
+        let (max_length, _) = plan::max_length(spec, context);
         let tokens = self.tokenise(spec, max_length, 0, on_line)?;
         let mut config = plan::preset(name, tokens.vocab)?;
         config.eos = vec![tokens.eos];

@@ -5,14 +5,21 @@ use crate::engine::{Engine, OnLine};
 use protocol::facts::ModelConfig;
 use protocol::plan::{Method, Plan};
 use protocol::problem::{Code, Outcome, Problem};
+use std::io::Read;
 use std::path::Path;
+use store::checkpoint::{self, Restore};
+use store::disk::RealDisk;
+use store::run::RunFolder;
+
+/// Bytes copied at once: large enough for full disk speed, small beside any model.
+const PIECE: usize = 1 << 20;
 
 impl Engine {
     /// Forks job `id` at `step` with changed settings (paths relative to `base`). Returns the new job's id.
     /// Errors: `NotFound` for a step that is not kept, `SettingInvalid` where a change does not fit the checkpoint.
     pub fn fork(&mut self, id: &str, step: u64, changes: &[String], base: &Path, on_line: OnLine) -> Outcome<String> {
         let old = self.run_folder(id)?;
-        let kept = store::checkpoint::list(&old.checkpoints())?;
+        let kept = checkpoint::list(&RealDisk, &old.checkpoints())?;
         let Some(row) = kept.iter().find(|c| c.step == step && c.complete) else {
             let steps: Vec<String> = kept.iter().filter(|c| c.complete).map(|c| c.step.to_string()).collect();
             return Err(Problem::new(Code::NotFound, format!("{id} keeps no checkpoint of step {step}"))
@@ -22,15 +29,35 @@ impl Engine {
         let plan =
             if changes.iter().all(|c| c.starts_with("name=")) { old.plan()? } else { self.plan(&spec, None, on_line)? };
         fits(&old.plan()?, &plan, step)?;
-        let from = old.checkpoints().join(store::checkpoint::folder_name(row.step));
+        let kept = Restore::open(&RealDisk, &old.checkpoints().join(checkpoint::folder_name(row.step)))?;
         let run = self.create_run(&spec, &plan)?;
-        let copied = store::checkpoint::adopt(&store::disk::RealDisk, &from, &run.checkpoints(), run.id());
-        if let Err(problem) = copied.and_then(|_| crate::supervisor::launch(self.home().path(), run.path())) {
+        let started = adopt(&kept, &run).and_then(|()| crate::supervisor::launch(self.home().path(), run.path()));
+        if let Err(problem) = started {
             let _ = std::fs::remove_dir_all(run.path());
             return Err(problem);
         }
         Ok(run.id().to_owned())
     }
+}
+
+/// Copies a verified checkpoint into a new run, under a manifest of its own.
+fn adopt(kept: &Restore, run: &RunFolder) -> Outcome<()> {
+    let mut writer = checkpoint::Writer::begin(&RealDisk, &run.checkpoints(), kept.step, run.id())?
+        .expecting(kept.manifest.bytes())?;
+    for file in &kept.manifest.files {
+        let path = kept.file(&file.name)?;
+        writer.file(&file.name, |out| {
+            let mut source = std::fs::File::open(&path)?;
+            let mut piece = vec![0; PIECE];
+            loop {
+                match source.read(&mut piece)? {
+                    0 => return Ok(()),
+                    n => out.write_all(&piece[..n])?,
+                }
+            }
+        })?;
+    }
+    writer.commit().map(drop)
 }
 
 /// A checkpoint serves a plan of the same shape and method that has steps left.

@@ -145,7 +145,7 @@ impl Screen {
             Some('s') => Request::Stop,
             _ => return true,
         };
-        if let Err(problem) = crate::supervisor::socket::request(run, request) {
+        if let Err(problem) = crate::supervisor::request(run.path(), request) {
             eprint!("{}", show::problem(&problem));
         }
         request == Request::Pause
@@ -172,7 +172,8 @@ impl Screen {
     }
 
     fn checkpoint(&self, run: &store::run::RunFolder) {
-        if let (Some(restore), _) = store::checkpoint::newest_good(&run.checkpoints()) {
+        if let (Some(restore), _) = store::checkpoint::newest_good(&store::disk::RealDisk, &run.checkpoints(), run.id())
+        {
             self.say(&format!("checkpoint: {}", restore.dir.display()));
         }
     }

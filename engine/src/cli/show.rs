@@ -73,11 +73,8 @@ pub fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.3$} {}", units[unit], "", if value < 10.0 { 2 } else { usize::from(value < 100.0) })
-    }
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.digits$} {}", units[unit]) }
 }
 
 /// A duration in its two largest units.
