@@ -48,23 +48,31 @@ pub fn table(
     table.lines
 }
 
+/// Every device buffer of a model that is evaluated and never trained: two inputs of layers in turn, one set of activations.
+pub fn inference_table(config: &ModelConfig, method: &Method, micro_batch: u32, length: u32) -> Vec<ArenaLine> {
+    let mut table = Table { lines: Vec::new(), rows: u64::from(micro_batch) * u64::from(length) };
+    table.weights(config, method);
+    for l in 0..2 {
+        table.row(format!("layer.{l}.x"), config.hidden.into());
+    }
+    table.layer(config, method, &layer_prefix(0, Recompute::Layers));
+    table.head(config);
+    table.inputs(config);
+    table.lines
+}
+
 /// Every device buffer of a model that writes text: `rows` is the most rows that one pass takes (the prompt), `context` the
 /// most positions that prompt and completion have together.
 pub fn generation_table(config: &ModelConfig, method: &Method, rows: u32, context: u32) -> Vec<ArenaLine> {
-    let mut table = Table { lines: Vec::new(), rows: u64::from(rows) };
-    table.weights(config, method);
-    let kv = u64::from(config.kv_heads).saturating_mul(u64::from(config.head_dim));
+    let mut table = inference_table(config, method, 1, rows);
+    let (_, kv) = widths(config);
     for l in 0..config.layers {
-        table.add(Part::Activations, format!("layer.{l}.keys"), kv.saturating_mul(u64::from(context)));
-        table.add(Part::Activations, format!("layer.{l}.values"), kv.saturating_mul(u64::from(context)));
+        for name in ["keys", "values"] {
+            let bytes = bytes_of(kv.saturating_mul(context.into()));
+            table.push(ArenaLine { name: format!("layer.{l}.{name}"), part: Part::Activations, bytes });
+        }
     }
-    table.layer(config, method, "layer.any");
-    table.row("layer.any.x", config.hidden.into());
-    table.row("final.norm", config.hidden.into());
-    table.row("final.rstd", 1);
-    table.add(Part::Workspace, "head.logits".into(), config.vocab.into());
-    table.inputs();
-    table.lines
+    table
 }
 
 /// Bytes of a table by part; saturates.
@@ -165,8 +173,17 @@ impl Table {
             self.layer(config, method, &layer_prefix(l, recompute));
         }
         self.row("final.x", h);
-        self.row("final.norm", h);
+        self.head(config);
+    }
+
+    /// The final norm, a chunk of logits, the loss.
+    fn head(&mut self, config: &ModelConfig) {
+        self.row("final.norm", config.hidden.into());
         self.row("final.rstd", 1);
+        let chunk = head_rows(config.vocab, self.rows).saturating_mul(config.vocab.into());
+        self.add(Part::Workspace, "head.logits".into(), chunk);
+        self.work("head.nll", 1);
+        self.add(Part::Workspace, "head.loss_part".into(), 1);
     }
 
     fn layer(&mut self, config: &ModelConfig, method: &Method, prefix: &str) {
@@ -197,8 +214,9 @@ impl Table {
         }
     }
 
-    /// Ids of a micro-batch.
-    fn inputs(&mut self) {
+    /// Ids of a micro-batch, and the angles that positions turn by.
+    fn inputs(&mut self, config: &ModelConfig) {
+        self.add(Part::Workspace, "rope.inv_freq".into(), u64::from(config.head_dim / 2));
         for name in ["input.tokens", "input.positions", "input.segment_starts", "input.targets"] {
             self.work(name, 1);
         }
@@ -207,12 +225,8 @@ impl Table {
     fn workspace(&mut self, config: &ModelConfig, method: &Method, trained: u64) {
         let (h, i) = (u64::from(config.hidden), u64::from(config.intermediate));
         let (q, kv) = widths(config);
-        self.inputs();
-        let chunk = head_rows(config.vocab, self.rows).saturating_mul(config.vocab.into());
-        self.add(Part::Workspace, "head.logits".into(), chunk);
-        self.work("head.nll", 1);
-        let back = [("dx", h), ("dnorm", h), ("dq", q), ("dk", kv), ("dv", kv), ("dattention", q)];
-        for (name, width) in back.into_iter().chain([("dgate", i), ("dup", i), ("dact", i)]) {
+        self.inputs(config);
+        for (name, width) in [("dx", h), ("dnorm", h), ("dq", q), ("dk", kv), ("dv", kv), ("dattention", q), ("dact", i)] {
             self.work(format!("back.{name}"), width);
         }
         if let Method::Lora { rank, dropout, targets, .. } = method {
@@ -222,8 +236,7 @@ impl Table {
                 self.work("back.dropped", widest.unwrap_or(0));
             }
         }
-        // Loss of a micro-batch and of the step; squared norms of all gradients and their sum.
-        self.add(Part::Workspace, "step.loss_part".into(), 1);
+        // Sum of losses and sum of squared gradients, read together; the squares tensor by tensor.
         self.add(Part::Workspace, "step.sums".into(), 2);
         self.add(Part::Workspace, "step.squares".into(), trained);
     }
