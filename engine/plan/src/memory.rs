@@ -226,7 +226,9 @@ impl Table {
         let (h, i) = (u64::from(config.hidden), u64::from(config.intermediate));
         let (q, kv) = widths(config);
         self.inputs(config);
-        for (name, width) in [("dx", h), ("dnorm", h), ("dq", q), ("dk", kv), ("dv", kv), ("dattention", q), ("dact", i)] {
+        for (name, width) in
+            [("dx", h), ("dnorm", h), ("dq", q), ("dk", kv), ("dv", kv), ("dattention", q), ("dact", i)]
+        {
             self.work(format!("back.{name}"), width);
         }
         if let Method::Lora { rank, dropout, targets, .. } = method {

@@ -1,5 +1,24 @@
 //! The data plane: one rank trains a model.
+//!
+//! Read `step.rs` first: one optimizer step, in the order of the textbook. Then `model` (forward and backward), `batch`
+//! (rows to micro-batches), `rank` (all of it in the memory that the plan lists) and `checkpoint`. The verbs of
+//! `anneal-trainer` are in `verb`, its control socket in `link`, the process itself in `process`.
+//!
+//! Not here: deciding anything (`plan`), reading model folders, tokenizers and data sets (`formats`), arithmetic
+//! (`kernels`), durable files (`store`).
 
+pub mod arena;
+pub mod batch;
+pub mod bench;
+pub mod generation;
+pub mod guard;
 pub mod link;
+pub mod model;
+pub mod optimizer;
 pub mod process;
+pub mod random;
+pub mod rank;
+pub mod schedule;
+pub mod step;
 pub mod verb;
+pub mod weights;

@@ -146,9 +146,9 @@ pub fn step(
 
 /// Targets and tokens of all rows of a step, over all ranks: what the loss is divided by.
 fn count(rows: &dyn RowSource, order: &Order, drawn: std::ops::Range<u64>) -> (u64, u64) {
-    drawn.map(|p| rows.row(order.row(p))).fold((0, 0), |(targets, tokens), row| {
-        (targets + row.targets(), tokens + row.tokens.len() as u64)
-    })
+    drawn
+        .map(|p| rows.row(order.row(p)))
+        .fold((0, 0), |(targets, tokens), row| (targets + row.targets(), tokens + row.tokens.len() as u64))
 }
 
 fn judge(progress: &mut Progress, measured: Measured) -> Verdict {

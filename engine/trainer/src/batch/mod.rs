@@ -62,7 +62,9 @@ impl Row<'_> {
             "a row of the token cache has {length} tokens, {} marks and segments of {segments}; at most {longest} fit",
             self.trained.len()
         );
-        Err(Problem::new(Code::DataChanged, what).row(row + 1).remedy("start the job again: its token cache is made anew"))
+        Err(Problem::new(Code::DataChanged, what)
+            .row(row + 1)
+            .remedy("start the job again: its token cache is made anew"))
     }
 }
 
@@ -163,8 +165,7 @@ impl MicroBatch {
 mod tests {
     use super::*;
 
-    const ROW: Row<'static> =
-        Row { tokens: &[5, 6, 7, 8, 9], trained: &[1, 0, 1, 1, 1], segments: &[3, 2] };
+    const ROW: Row<'static> = Row { tokens: &[5, 6, 7, 8, 9], trained: &[1, 0, 1, 1, 1], segments: &[3, 2] };
     const SHORT: Row<'static> = Row { tokens: &[4, 3], trained: &[0, 1], segments: &[2] };
 
     #[test]

@@ -44,6 +44,16 @@ impl Decoder {
         }
         parameters.assemble(config, method, if trains { &moving } else { &[] })
     }
+
+    /// All parameters, in the order of the forward pass.
+    pub fn parameters(&self) -> Vec<&Parameter> {
+        let layers = self.layers.iter().flat_map(|layer| {
+            let adapters = layer.projections.iter().filter_map(|p| p.adapter.as_ref()).flat_map(|a| [&a.a, &a.b]);
+            let weights = layer.projections.iter().map(|p| &p.weight);
+            [&layer.attention_norm, &layer.mlp_norm].into_iter().chain(weights).chain(adapters)
+        });
+        [&self.embedding].into_iter().chain(layers).chain([&self.norm, &self.head]).collect()
+    }
 }
 
 /// Parameters by name, until each is in its place.

@@ -2,9 +2,9 @@
 //! logits of a whole micro-batch never exist.
 
 use super::decoder::Decoder;
+use super::pass::{Pass, Sizes};
 use super::rows::Rows;
 use super::work::Work;
-use super::pass::{Pass, Sizes};
 use crate::arena::Arena;
 use kernels::matmul::{self, Shape};
 use kernels::{Buffer, cross_entropy, reduce, rms_norm};

@@ -4,10 +4,10 @@
 //! Shapes: N = B × T rows of D elements; q_NHE, k_NKE, v_NKE; F elements in the feed-forward part.
 
 use super::parameter::Parameter;
+use super::pass::{Pass, Sizes};
 use super::projection::{Projection, Saved};
 use super::rows::Rows;
 use super::work::Work;
-use super::pass::{Pass, Sizes};
 use crate::arena::Arena;
 use kernels::attention::{self, Gradients, Inputs, Outputs};
 use kernels::{Buffer, elementwise, rms_norm, rope, swiglu};

@@ -36,7 +36,6 @@ use plan::memory::{inference_table, layer_prefix};
 use protocol::facts::ModelConfig;
 use protocol::plan::{Method, Recompute};
 use protocol::{Outcome, Problem};
-use rows::Rows;
 use work::Work;
 
 /// What a training model has beyond one that is only evaluated.
@@ -76,7 +75,7 @@ pub struct Model {
 
 impl Model {
     /// A model that learns, from the lines of a plan's arena. `rows` = micro_batch × length.
-    pub fn training(
+    pub fn for_training(
         arena: &mut Arena,
         device: &Device,
         config: &ModelConfig,
@@ -100,7 +99,7 @@ impl Model {
     }
 
     /// A model that is only evaluated, with memory of its own for micro-batches of `micro_batch` × `length`.
-    pub fn inference(
+    pub fn for_inference(
         device: &Device,
         config: &ModelConfig,
         method: &Method,
@@ -215,11 +214,21 @@ impl Model {
         self.training.as_ref().ok_or_else(|| Problem::internal("a model without gradients was asked to learn"))
     }
 
+    /// Name of the first parameter that holds a value which is not finite. Waits for the device.
+    pub fn first_not_finite(&self) -> Option<String> {
+        let finite = |p: &Parameter| {
+            reduce::sum_of_squares(&self.stream, &self.head.loss, &p.weight);
+            self.stream.to_host(&self.head.loss)[0].is_finite()
+        };
+        self.decoder.parameters().into_iter().find(|p| !finite(p)).map(|p| p.tensor.name.clone())
+    }
+
     fn check(&self, batch: &MicroBatch) -> Outcome<()> {
         if batch.places() <= self.capacity {
             return Ok(());
         }
-        let what = format!("a micro-batch of {} positions meets a model with room for {}", batch.places(), self.capacity);
+        let what =
+            format!("a micro-batch of {} positions meets a model with room for {}", batch.places(), self.capacity);
         Err(Problem::internal(what))
     }
 }

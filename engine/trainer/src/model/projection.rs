@@ -6,10 +6,10 @@
 use super::parameter::Parameter;
 use super::pass::Pass;
 use super::rows::Rows;
+use kernels::Buffer;
 use kernels::dropout::{self, Dropout};
 use kernels::matmul::{self, Shape};
 use kernels::random::Draw;
-use kernels::Buffer;
 
 /// The layer's parameters.
 pub struct Projection {
@@ -59,7 +59,14 @@ impl Projection {
 
     /// Adds to the gradients of what moves; writes (or adds to, where the flag is set) the gradient of the input, where
     /// something below wants it.
-    pub fn backward(&self, pass: &Pass<'_>, dx: Option<(&Buffer, bool)>, dy: &Buffer, saved: Saved<'_>, dlow: &Option<Rows>) {
+    pub fn backward(
+        &self,
+        pass: &Pass<'_>,
+        dx: Option<(&Buffer, bool)>,
+        dy: &Buffer,
+        saved: Saved<'_>,
+        dlow: &Option<Rows>,
+    ) {
         let [o, i] = self.sizes();
         let n = pass.places();
         if let Some(dw) = &self.weight.gradient {

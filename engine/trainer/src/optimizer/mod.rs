@@ -50,7 +50,10 @@ impl AdamW {
     }
 
     /// The state tensors as checkpoints name them, `<parameter>.<slot>`, with their buffers.
-    pub fn state<'a>(&'a self, parameters: &'a [Parameter]) -> impl Iterator<Item = (String, &'a Parameter, &'a Buffer)> {
+    pub fn state<'a>(
+        &'a self,
+        parameters: &'a [Parameter],
+    ) -> impl Iterator<Item = (String, &'a Parameter, &'a Buffer)> {
         parameters.iter().zip(&self.moments).flat_map(move |(p, moments)| {
             let names = slots(self.settings.kind).iter().zip(moments);
             names.map(move |(slot, buffer)| (format!("{}.{slot}", p.tensor.name), p, buffer))
