@@ -1,81 +1,353 @@
 //! The history: what every job was, did and became, answered from `HOME/history.sqlite3`.
 //!
-//! The file is an index. Everything in it is derived from the run folders, so a lost or damaged file is built again and
-//! gives the same answers.
+//! The file is an index. Everything in it is derived from the run folders (`ingest.rs`), so a lost or damaged file is built
+//! again (`database.rs`) and gives the same answers; how damage is noticed is told in `tally.rs`. One table a file: `jobs.rs`,
+//! `steps.rs`, `evaluations.rs`.
+//!
+//! Not here: who writes run folders (the supervisor), what is in them (`store`), and the wish to see them change (the
+//! caller's clock: call [`History::ingest`] as often as the screen needs it).
 
-use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, MetricRow};
-use protocol::{Outcome, Problem};
-use std::path::Path;
+mod compare;
+mod database;
+mod description;
+mod evaluations;
+mod failure;
+mod ingest;
+mod jobs;
+mod search;
+mod steps;
+mod summary;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use crate::trash;
+use database::{Database, WriteLock};
+use failure::{Answer, Failure, KEPT};
+use jobs::Job;
+use protocol::record::{CheckpointRow, Comparison, Fingerprints, JobRecord, JobRow, JobState, MetricRow};
+use protocol::{Code, Outcome, Plan, Problem};
+use rusqlite::Connection;
+use search::Search;
+use serde_json::json;
+use store::disk::RealDisk;
+use store::home::Home;
+use store::run::RunFolder;
+
+/// Rows of metrics read at once: a reader never holds the file's log back for long, and memory stays at half a megabyte.
+const ROWS: usize = 4096;
+/// Notices remembered so that none is given twice; more than these can only be repeated, never lost.
+const NOTICES: usize = 1000;
 
 /// The open history of one HOME. Several may be open at once, in one process or many.
-pub struct History {}
+pub struct History {
+    home: Home,
+    database: Database,
+    /// Found while answering, given by the next `ingest`.
+    waiting: Vec<Problem>,
+    given: Vec<Problem>,
+}
 
 impl History {
     /// Opens (or creates, migrates, rebuilds) `home/history.sqlite3`, ingests what the run folders hold, and frees trash
     /// whose time is over. The problems are notices for the user: the history works all the same.
-    /// Errors: `HistoryNewer`, `HistoryFailed`, `DiskFull`, `Busy`.
-    pub fn open(home: &Path) -> Outcome<(History, Vec<Problem>)> {
-        let _ = home;
-        todo!()
+    /// Errors: `HistoryNewer`, `HistoryFailed`, `DiskFull`, `DiskFailed`, `Busy`.
+    pub fn open(home: &Home) -> Outcome<(History, Vec<Problem>)> {
+        let lock = database::lock(home.path())?;
+        let (database, notice) = open_or_rebuild(home, &lock)?;
+        let mut history = History { home: home.clone(), database, waiting: Vec::new(), given: Vec::new() };
+        history.waiting.extend(notice);
+        history.waiting.extend(trash::free_old(home, now_ms()).err());
+        history.ingest_with(&lock)?;
+        let notices = history.take_notices();
+        Ok((history, notices))
     }
 
-    /// Reads what run folders have gained since the last time, from this engine or another. Returns notices.
+    /// Reads what run folders have gained since the last time, from this engine or another. Returns notices, each once.
     /// Errors as in `open`; whatever fails, no row is lost or doubled, and the next call goes on.
     pub fn ingest(&mut self) -> Outcome<Vec<Problem>> {
-        todo!()
+        let lock = database::lock(self.home.path())?;
+        self.ingest_with(&lock)?;
+        Ok(self.take_notices())
     }
 
     /// All jobs, newest first; those only that match every word of `search` (see `search.rs`).
     pub fn jobs(&mut self, search: Option<&str>) -> Outcome<Vec<JobRow>> {
-        let _ = search;
-        todo!()
+        let search = Search::parse(search.unwrap_or_default());
+        let mut jobs = self.answer(|db| jobs::all(&*db.unchecked_transaction()?))?;
+        jobs.sort_by_cached_key(|job| {
+            std::cmp::Reverse((job.progress.summary.created.unwrap_or(i64::MAX), job.id.clone()))
+        });
+        let rows = jobs.iter().map(|job| (self.row(job), job));
+        Ok(rows.filter(|(row, job)| search.matches(row, &job.description)).map(|(row, _)| row).collect())
     }
 
     /// The full id of a job, from its id or any beginning of it that only one job has. Errors: `NotFound`.
     pub fn find(&mut self, id: &str) -> Outcome<String> {
-        let _ = id;
-        todo!()
+        let found = self.answer(|db| {
+            let found = jobs::beginning_with(db, id)?;
+            if found.is_empty() {
+                // Before a job is said not to exist, the list proves itself.
+                jobs::all(&*db.unchecked_transaction()?)?;
+            }
+            Ok(found)
+        })?;
+        match found.as_slice() {
+            [one] => Ok(one.clone()),
+            several if several.iter().any(|one| one == id) => Ok(id.to_owned()),
+            [] => Err(no_job(id)),
+            several => Err(Problem::new(Code::NotFound, format!("several jobs begin with \"{}\"", id.escape_debug()))
+                .why(several.join(", "))
+                .remedy("give more of the id")),
+        }
     }
 
     /// One job in full. Errors: `NotFound`, or what is wrong with its run folder.
     pub fn job(&mut self, id: &str) -> Outcome<JobRecord> {
-        let _ = id;
-        todo!()
+        let job = self.find_job(id)?;
+        let folder = RunFolder::of(&self.home, &job.id)?;
+        let (spec, plan, labels) = (folder.spec()?, folder.plan()?, folder.labels()?);
+        let (_, exit_reason, problem) = self.ending(&job);
+        Ok(JobRecord {
+            row: self.row(&job),
+            exit_reason,
+            problem,
+            spec,
+            fingerprints: fingerprints(&plan),
+            plan,
+            checkpoints: store::checkpoint::list(&RealDisk, &folder.checkpoints())?,
+            labels,
+            attempts: job.progress.summary.attempts,
+            folder: folder.path().display().to_string(),
+        })
     }
 
     /// Hands every step of a job to `each`, in order, in bounded memory. Stops at the first error of `each`.
     pub fn metrics(&mut self, id: &str, each: &mut dyn FnMut(&MetricRow) -> Outcome<()>) -> Outcome<()> {
-        let _ = (id, each);
-        todo!()
+        let id = self.find(id)?;
+        self.answer(|db| prove_rows(db, &id))?;
+        let mut last = 0;
+        loop {
+            // Where damage shows only now, the rebuilt file goes on after the last row given.
+            let rows = self.answer(|db| metric_rows(db, &id, last))?;
+            let Some(end) = rows.last() else { return Ok(()) };
+            last = end.step.step;
+            rows.iter().try_for_each(&mut *each)?;
+        }
     }
 
     /// Two jobs side by side: only what differs, and both curves.
     pub fn compare(&mut self, a: &str, b: &str) -> Outcome<Comparison> {
-        let _ = (a, b);
-        todo!()
+        let (a, b) = (self.job(a)?, self.job(b)?);
+        let (curve_a, curve_b) = (self.curve(&a.row.id)?, self.curve(&b.row.id)?);
+        Ok(Comparison {
+            spec: compare::differences(&json!(a.spec), &json!(b.spec)),
+            data: compare::differences(&json!(a.plan.data), &json!(b.plan.data)),
+            model: compare::differences(&json!(a.plan.model), &json!(b.plan.model)),
+            curve_a,
+            curve_b,
+        })
     }
 
     /// Checkpoints of a job on disk; with `verify` every checksum is compared.
     pub fn checkpoints(&mut self, id: &str, verify: bool) -> Outcome<Vec<CheckpointRow>> {
-        let _ = (id, verify);
-        todo!()
+        let id = self.find(id)?;
+        let folder = RunFolder::of(&self.home, &id)?.checkpoints();
+        let mut rows = store::checkpoint::list(&RealDisk, &folder)?;
+        for row in rows.iter_mut().filter(|row| verify && row.complete) {
+            let outcome = store::checkpoint::verify(&RealDisk, &folder.join(store::checkpoint::folder_name(row.step)));
+            row.verified = Some(outcome.is_ok());
+            row.problem = outcome.err();
+        }
+        Ok(rows)
     }
 
     /// Moves a job that is not alive to the trash. Errors: `NotFound`, `WrongState`.
     pub fn delete(&mut self, id: &str) -> Outcome<()> {
-        let _ = id;
-        todo!()
+        let id = self.find(id)?;
+        trash::delete(&self.home, &id, now_ms())?;
+        self.ingest_quietly()
     }
 
     /// Takes a job out of the trash. Errors: `NotFound`.
     pub fn restore(&mut self, id: &str) -> Outcome<()> {
-        let _ = id;
-        todo!()
+        store::trash::restore(&self.home, &trash::find(&self.home, id)?)?;
+        self.ingest_quietly()
     }
 
     /// Frees a job in the trash now (`delete --now`). Errors: `NotFound`.
     pub fn free(&mut self, id: &str) -> Outcome<()> {
-        let _ = id;
-        todo!()
+        store::trash::free_now(&self.home, &trash::find(&self.home, id)?)
     }
+
+    fn ingest_quietly(&mut self) -> Outcome<()> {
+        let lock = database::lock(self.home.path())?;
+        self.ingest_with(&lock)
+    }
+
+    fn ingest_with(&mut self, lock: &WriteLock) -> Outcome<()> {
+        if !self.database.is_current(self.home.path()) {
+            self.reopen(lock)?;
+        }
+        let mut notices = ingest::run_folders(&self.database.db, &self.home);
+        if let Err(Failure::Damaged(why)) = &notices {
+            self.rebuild(why, lock)?;
+            notices = ingest::run_folders(&self.database.db, &self.home);
+        }
+        self.waiting.extend(notices.map_err(Failure::problem)?);
+        Ok(())
+    }
+
+    /// Runs a query; where it meets damage, builds the file again and runs it once more.
+    fn answer<T>(&mut self, query: impl Fn(&Connection) -> Answer<T>) -> Outcome<T> {
+        match query(&self.database.db) {
+            Err(Failure::Damaged(why)) => {
+                let lock = database::lock(self.home.path())?;
+                self.rebuild(&why, &lock)?;
+                self.ingest_with(&lock)?;
+                query(&self.database.db).map_err(Failure::problem)
+            }
+            answer => answer.map_err(Failure::problem),
+        }
+    }
+
+    fn rebuild(&mut self, why: &str, lock: &WriteLock) -> Outcome<()> {
+        // Another engine may have met the same damage and moved the file aside already.
+        if self.database.is_current(self.home.path()) {
+            self.waiting.push(move_aside(&self.home, why)?);
+        }
+        self.reopen(lock)
+    }
+
+    fn reopen(&mut self, lock: &WriteLock) -> Outcome<()> {
+        let (database, notice) = open_or_rebuild(&self.home, lock)?;
+        self.database = database;
+        self.waiting.extend(notice);
+        Ok(())
+    }
+
+    fn take_notices(&mut self) -> Vec<Problem> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let new: Vec<Problem> = waiting.into_iter().filter(|problem| !self.given.contains(problem)).collect();
+        let room = NOTICES.saturating_sub(self.given.len());
+        self.given.extend(new.iter().take(room).cloned());
+        new
+    }
+
+    fn find_job(&mut self, id: &str) -> Outcome<Job> {
+        let id = self.find(id)?;
+        self.answer(|db| jobs::by_id(db, &id))?.ok_or_else(|| no_job(&id))
+    }
+
+    fn curve(&mut self, id: &str) -> Outcome<Vec<(u64, f64)>> {
+        let mut curve = Vec::new();
+        self.metrics(id, &mut |row| {
+            curve.push((row.step.step, row.step.loss));
+            Ok(())
+        })?;
+        Ok(curve)
+    }
+
+    fn row(&self, job: &Job) -> JobRow {
+        let (summary, about) = (&job.progress.summary, &job.description);
+        JobRow {
+            id: job.id.clone(),
+            name: about.shown_name().to_owned(),
+            state: self.ending(job).0,
+            model: about.model.clone(),
+            data: about.data.clone(),
+            stage: about.stage.clone(),
+            steps: summary.steps,
+            steps_total: summary.steps_total.unwrap_or(about.steps),
+            final_loss: summary.final_loss,
+            best_evaluation_loss: summary.best_evaluation_loss,
+            tokens: summary.tokens,
+            started: summary.started,
+            seconds_active: summary.seconds_active(),
+        }
+    }
+
+    /// State, exit reason and problem: what the journal says, unless it says "alive" and nobody holds the run's lock.
+    fn ending(&self, job: &Job) -> (JobState, Option<String>, Option<Problem>) {
+        let summary = &job.progress.summary;
+        let reason = match (summary.state, &summary.problem) {
+            (JobState::Finished, _) => Some("finished".to_owned()),
+            (JobState::Stopped, _) => Some("stopped by the user".to_owned()),
+            (_, Some(problem)) => Some(problem.what.clone()),
+            _ => None,
+        };
+        if summary.state.is_alive() && !self.is_held(&job.id) {
+            let lost = Problem::new(Code::SupervisorLost, "supervisor lost")
+                .why("the job's supervisor ended without a word")
+                .kept("everything up to the newest checkpoint")
+                .remedy(format!("anneal resume {}", job.id));
+            return (JobState::Interrupted, Some(lost.what.clone()), Some(lost));
+        }
+        (summary.state, reason, summary.problem.clone())
+    }
+
+    fn is_held(&self, id: &str) -> bool {
+        // A lock that cannot be looked at is no reason to call a job dead.
+        RunFolder::of(&self.home, id).is_ok_and(|folder| folder.is_held().unwrap_or(true))
+    }
+}
+
+fn open_or_rebuild(home: &Home, _held: &WriteLock) -> Outcome<(Database, Option<Problem>)> {
+    match Database::open(home.path()) {
+        Err(Failure::Damaged(why)) => {
+            let notice = move_aside(home, &why)?;
+            Ok((Database::open(home.path()).map_err(Failure::problem)?, Some(notice)))
+        }
+        opened => Ok((opened.map_err(Failure::problem)?, None)),
+    }
+}
+
+fn move_aside(home: &Home, why: &str) -> Outcome<Problem> {
+    let folder = database::move_aside(home.path(), now_ms())?;
+    Ok(Problem::new(Code::HistoryRebuilt, "the history was damaged and has been built again from the run folders")
+        .why(why)
+        .file(&folder)
+        .kept(format!("{KEPT}; the damaged file lies in {}", folder.display()))
+        .remedy("check the disk if this happens again (dmesg tells more); the damaged file may be removed"))
+}
+
+/// Every row that was written is there, and no other.
+fn prove_rows(db: &Connection, id: &str) -> Answer<()> {
+    let moment = db.unchecked_transaction()?;
+    let Some(job) = jobs::by_id(&moment, id)? else { return Ok(()) };
+    let found = (steps::tally(&moment, job.key())?, evaluations::tally(&moment, job.key())?);
+    if found == (job.progress.steps, job.progress.evaluations) {
+        return Ok(());
+    }
+    Err(Failure::Damaged(format!("job {id}: {} steps are there, and they are not those written", found.0.rows)))
+}
+
+fn metric_rows(db: &Connection, id: &str, after: u64) -> Answer<Vec<MetricRow>> {
+    let (moment, key) = (db.unchecked_transaction()?, tally::text(id));
+    let rows = steps::above(&moment, key, after, ROWS)?;
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(Vec::new()) };
+    let evaluations = evaluations::between(&moment, key, first.step.step, last.step.step)?;
+    let row = |row: steps::StepRow| MetricRow {
+        attempt: row.attempt,
+        at_ms: row.at_ms,
+        evaluation_loss: evaluations.get(&row.step.step).map(|evaluation| evaluation.loss),
+        step: row.step,
+    };
+    Ok(rows.into_iter().map(row).collect())
+}
+
+fn fingerprints(plan: &Plan) -> Fingerprints {
+    Fingerprints {
+        model: plan.model.fingerprint.clone(),
+        data: plan.data.data_fingerprint.clone(),
+        tokenizer: plan.data.tokenizer_fingerprint.clone(),
+    }
+}
+
+fn no_job(id: &str) -> Problem {
+    Problem::new(Code::NotFound, format!("there is no job \"{}\"", id.escape_debug())).remedy("see `anneal jobs`")
+}
+
+fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
 }

@@ -1,0 +1,220 @@
+//! The search of the job list: words and comparisons, all of which must hold.
+//!
+//! A word is looked for, without regard to case, in id, name, model, data, stage, state, tags and note. A comparison is
+//! `KEY OP VALUE` without blanks, OP one of `:` (contains) `=` `!=` `<` `<=` `>` `>=`; KEY is a column of the list (`loss`,
+//! `steps`, `state`, `tag`, …), a dotted key of the job file, or its last part (`rank`, `seed`). `lr` is the learning rate.
+
+use super::description::Description;
+use protocol::record::JobRow;
+use serde_json::Value;
+
+/// A search, understood.
+pub struct Search {
+    terms: Vec<Term>,
+}
+
+enum Term {
+    Word(String),
+    Compare { key: String, operator: Operator, value: String },
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Operator {
+    Contains,
+    Equal,
+    NotEqual,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+/// Longer ones first: `<=` is not `<`.
+const OPERATORS: [(&str, Operator); 7] = [
+    ("<=", Operator::AtMost),
+    (">=", Operator::AtLeast),
+    ("!=", Operator::NotEqual),
+    ("<", Operator::Less),
+    (">", Operator::More),
+    ("=", Operator::Equal),
+    (":", Operator::Contains),
+];
+
+impl Search {
+    /// Every text is a search; what is no comparison is a word.
+    pub fn parse(text: &str) -> Search {
+        Search { terms: text.split_whitespace().map(term).collect() }
+    }
+
+    /// True when every term holds for the job.
+    pub fn matches(&self, row: &JobRow, job: &Description) -> bool {
+        self.terms.iter().all(|term| match term {
+            Term::Word(word) => texts(row, job).any(|text| text.to_lowercase().contains(word)),
+            Term::Compare { key, operator, value } => holds(&values(row, job, key), *operator, value),
+        })
+    }
+}
+
+fn term(word: &str) -> Term {
+    let word = word.to_lowercase();
+    let first = (0..word.len()).filter(|i| word.is_char_boundary(*i)).find_map(|at| {
+        OPERATORS
+            .iter()
+            .find(|(sign, _)| word[at..].starts_with(sign))
+            .map(|(sign, operator)| (at, sign.len(), *operator))
+    });
+    match first {
+        Some((at, length, operator)) if at > 0 && at + length < word.len() => {
+            Term::Compare { key: word[..at].to_owned(), operator, value: word[at + length..].to_owned() }
+        }
+        _ => Term::Word(word),
+    }
+}
+
+fn texts<'a>(row: &'a JobRow, job: &'a Description) -> impl Iterator<Item = &'a str> {
+    let fixed = [&row.id, &row.name, &row.model, &row.data, &row.stage, &job.labels.note].map(String::as_str);
+    fixed.into_iter().chain([row.state.word()]).chain(job.labels.tags.iter().map(String::as_str))
+}
+
+/// The values a key stands for: none where the job has no such thing, several for tags.
+fn values(row: &JobRow, job: &Description, key: &str) -> Vec<Value> {
+    let number = |n: Option<f64>| n.map(Value::from).into_iter().collect();
+    match key {
+        "id" => vec![row.id.as_str().into()],
+        "name" => vec![row.name.as_str().into()],
+        "model" => vec![row.model.as_str().into()],
+        "data" => vec![row.data.as_str().into()],
+        "stage" => vec![row.stage.as_str().into()],
+        "state" => vec![row.state.word().into()],
+        "note" => vec![job.labels.note.as_str().into()],
+        "tag" => job.labels.tags.iter().map(|t| t.as_str().into()).collect(),
+        "star" => vec![job.labels.star.into()],
+        "loss" | "final_loss" => number(row.final_loss),
+        "evaluation" | "evaluation_loss" | "best_evaluation_loss" => number(row.best_evaluation_loss),
+        "steps" => vec![row.steps.into()],
+        "steps_total" => vec![row.steps_total.into()],
+        "tokens" => vec![row.tokens.into()],
+        "seconds_active" => number(Some(row.seconds_active)),
+        "lr" => setting(job, "learning_rate"),
+        _ => setting(job, key),
+    }
+}
+
+fn setting(job: &Description, key: &str) -> Vec<Value> {
+    let last_part = |full: &str| full.rsplit('.').next() == Some(key);
+    let exact = job.settings.get(key);
+    let found = exact.or_else(|| job.settings.iter().find(|(full, _)| last_part(full)).map(|(_, value)| value));
+    found.cloned().into_iter().collect()
+}
+
+fn holds(values: &[Value], operator: Operator, wanted: &str) -> bool {
+    let any = |wanted_operator| values.iter().any(|value| compare(value, wanted_operator, wanted));
+    match operator {
+        Operator::NotEqual => !values.is_empty() && !any(Operator::Equal),
+        _ => any(operator),
+    }
+}
+
+fn compare(value: &Value, operator: Operator, wanted: &str) -> bool {
+    let text = match value {
+        Value::String(text) => text.to_lowercase(),
+        other => other.to_string().to_lowercase(),
+    };
+    if operator == Operator::Contains {
+        return text.contains(wanted);
+    }
+    match (value.as_f64(), wanted.parse::<f64>()) {
+        (Some(a), Ok(b)) => ordered(a.partial_cmp(&b), operator),
+        _ => operator == Operator::Equal && text == wanted,
+    }
+}
+
+fn ordered(order: Option<std::cmp::Ordering>, operator: Operator) -> bool {
+    let Some(order) = order else { return false };
+    match operator {
+        Operator::Less => order.is_lt(),
+        Operator::AtMost => order.is_le(),
+        Operator::More => order.is_gt(),
+        Operator::AtLeast => order.is_ge(),
+        Operator::NotEqual => order.is_ne(),
+        Operator::Equal | Operator::Contains => order.is_eq(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::record::{JobState, Labels};
+
+    fn job() -> (JobRow, Description) {
+        let row = JobRow {
+            id: "20260101-7".into(),
+            name: "Support assistant".into(),
+            state: JobState::Failed,
+            model: "SmolLM2-135M".into(),
+            data: "support.jsonl".into(),
+            stage: "sft".into(),
+            steps: 120,
+            steps_total: 200,
+            final_loss: Some(1.5),
+            best_evaluation_loss: None,
+            tokens: 4000,
+            started: Some(1),
+            seconds_active: 12.0,
+        };
+        let settings =
+            [("optimizer.learning_rate", 2e-4.into()), ("run.seed", 3.into()), ("schedule.kind", "wsd".into())];
+        let description = Description {
+            labels: Labels {
+                tags: vec!["Nightly".into(), "gpu".into()],
+                note: "with a Typo".into(),
+                ..Labels::default()
+            },
+            settings: settings.into_iter().map(|(k, v): (&str, Value)| (k.to_owned(), v)).collect(),
+            ..Description::default()
+        };
+        (row, description)
+    }
+
+    #[test]
+    fn words_are_found_anywhere_and_all_must_be_there() {
+        let (row, description) = job();
+        for found in ["", "support", "SMOLLM2 assist", "nightly typo", "failed sft", "20260101"] {
+            assert!(Search::parse(found).matches(&row, &description), "{found}");
+        }
+        for missing in ["support nothing", "running", "zz"] {
+            assert!(!Search::parse(missing).matches(&row, &description), "{missing}");
+        }
+    }
+
+    #[test]
+    fn comparisons_reach_columns_settings_and_tags() {
+        let (row, description) = job();
+        for found in [
+            "lr>1e-4",
+            "lr<=2e-4",
+            "loss<2",
+            "state:failed",
+            "seed=3",
+            "run.seed!=4",
+            "tag:gpu",
+            "kind=WSD",
+            "steps>=120",
+        ] {
+            assert!(Search::parse(found).matches(&row, &description), "{found}");
+        }
+        for missing in
+            ["lr>2e-4", "loss>2", "state:running", "evaluation<9", "rank=16", "tag!=gpu", "kind<3", "nosuch=1"]
+        {
+            assert!(!Search::parse(missing).matches(&row, &description), "{missing}");
+        }
+    }
+
+    #[test]
+    fn no_text_is_an_error() {
+        let (row, description) = job();
+        for odd in ["=", "<", ">=", "=3", "a=", "ä<ö", "::", "\u{1F600}>1", "lr>NaN", "lr<1e999"] {
+            let _ = Search::parse(odd).matches(&row, &description);
+        }
+    }
+}
