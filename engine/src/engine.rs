@@ -40,7 +40,7 @@ impl Engine {
     pub fn open(home: Option<&Path>) -> Outcome<(Engine, Vec<Problem>)> {
         let home = Home::open(&home_path(home)?)?;
         let trainer = trainer_call::trainer_path()?;
-        let (history, notices) = History::open(home.path())?;
+        let (history, notices) = History::open(&home)?;
         Ok((Engine { home, history, trainer }, notices))
     }
 

@@ -1,10 +1,285 @@
-//! Intake: what the paths are that a user dropped, decided by content.
+//! Intake: what the paths are that a user dropped, decided by content. Only headers and rows are read, through `formats`.
+//!
+//! Not here: anything that opens a tokenizer or a template (`anneal-trainer read`), and checksums (`checkpoints --verify`).
 
-use protocol::facts::ItemFacts;
-use std::path::PathBuf;
+use formats::adapter::Adapter;
+use formats::dataset;
+use formats::model_folder::ModelFolder;
+use protocol::facts::{ItemFacts, Kind};
+use protocol::{Code, Problem};
+use rustix::fs::{FileType, Mode, OFlags};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes from a file's start that tell what it is: the mark of a tar archive, at byte 257, is the farthest.
+const START_BYTES: u64 = 512;
 
 /// Facts of each path, in the order given. A path that cannot be used is `Kind::Unknown` with a problem; never an error.
 pub fn inspect(paths: &[PathBuf]) -> Vec<ItemFacts> {
-    let _ = paths;
-    todo!()
+    paths.iter().map(|path| one(path)).collect()
+}
+
+fn one(path: &Path) -> ItemFacts {
+    match start(path) {
+        Ok(Dropped::Folder) => folder(path),
+        Ok(Dropped::File(start)) => file(path, &start),
+        Err(problem) => item(path, Kind::Unknown, Some(problem)),
+    }
+}
+
+fn item(path: &Path, kind: Kind, problem: Option<Problem>) -> ItemFacts {
+    ItemFacts { path: shown(path), kind, model: None, dataset: None, problem }
+}
+
+enum Dropped {
+    Folder,
+    File(Vec<u8>),
+}
+
+/// Opened non-blocking and asked for its kind before anything is read, so that a pipe or a device is refused at once.
+/// Links that the user dropped are followed, a circle of them is the kernel's error.
+fn start(path: &Path) -> Result<Dropped, Problem> {
+    let failed = |e: rustix::io::Errno| Problem::io(&e.into(), "opening", path);
+    let special = || {
+        Problem::new(Code::FormatUnknown, "this is a device, pipe or socket, not a file or folder")
+            .file(path)
+            .remedy("give a file or a folder")
+    };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = match rustix::fs::open(path, flags, Mode::empty()) {
+        // What opening a socket, or a device without a driver, says.
+        Err(rustix::io::Errno::NXIO | rustix::io::Errno::NODEV) => return Err(special()),
+        opened => opened.map_err(failed)?,
+    };
+    match FileType::from_raw_mode(rustix::fs::fstat(&fd).map_err(failed)?.st_mode) {
+        FileType::Directory => Ok(Dropped::Folder),
+        FileType::RegularFile => {
+            let mut start = Vec::new();
+            let read = std::fs::File::from(fd).take(START_BYTES).read_to_end(&mut start);
+            read.map_err(|e| Problem::io(&e, "reading", path))?;
+            Ok(Dropped::File(start))
+        }
+        _ => Err(special()),
+    }
+}
+
+fn folder(path: &Path) -> ItemFacts {
+    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
+    if has("manifest.json") && has("state.json") {
+        return weights(path, Kind::Checkpoint, has("adapter_config.json"));
+    }
+    if has("adapter_config.json") {
+        return weights(path, Kind::Adapter, true);
+    }
+    if has("config.json") {
+        return weights(path, Kind::Model, false);
+    }
+    if has("job.toml") && has("checkpoints") {
+        let problem = Problem::new(Code::FormatUnknown, "this is the folder of a run")
+            .file(path)
+            .remedy("give one of the folders in its checkpoints folder");
+        return item(path, Kind::Unknown, Some(problem));
+    }
+    if let Some(name) = weight_file(path) {
+        let problem = Problem::new(Code::ConfigInvalid, format!("there is a weight file ({name}) but no config.json"))
+            .file(path)
+            .remedy("give a model folder: config.json, *.safetensors and tokenizer.json together");
+        return item(path, Kind::Unknown, Some(problem));
+    }
+    data(path)
+}
+
+fn weights(path: &Path, kind: Kind, adapter: bool) -> ItemFacts {
+    if adapter {
+        return item(path, kind, Adapter::open(path).err());
+    }
+    match ModelFolder::open(path) {
+        Ok(model) => ItemFacts { model: Some(model.facts()), ..item(path, kind, None) },
+        Err(problem) => item(path, kind, Some(problem)),
+    }
+}
+
+/// The first file among a thousand that looks like weights by its name.
+fn weight_file(path: &Path) -> Option<String> {
+    let names = std::fs::read_dir(path).ok()?.take(1000).filter_map(|entry| Some(entry.ok()?.file_name()));
+    let ends = [".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf"];
+    names
+        .filter(|name| ends.iter().any(|end| name.as_bytes().ends_with(end.as_bytes())))
+        .map(|name| escaped(name.as_bytes()))
+        .min()
+}
+
+fn file(path: &Path, start: &[u8]) -> ItemFacts {
+    match look(start) {
+        Look::Refused(code, what, remedy) => {
+            item(path, Kind::Unknown, Some(Problem::new(code, what).file(path).remedy(remedy)))
+        }
+        Look::Open if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
+            let what = "this is not a GGUF file, whatever its name: it has not the magic number of one";
+            item(
+                path,
+                Kind::Unknown,
+                Some(Problem::new(Code::FileMalformed, what).file(path).remedy("fetch the file again")),
+            )
+        }
+        Look::Open => data(path),
+    }
+}
+
+/// A folder without one data file is no data set; one with rows that cannot be used still is.
+fn data(path: &Path) -> ItemFacts {
+    match dataset::inspect(path, &dataset::Options::default()) {
+        Ok(facts) => ItemFacts { dataset: Some(facts), ..item(path, Kind::Dataset, None) },
+        Err(problem) => {
+            let kind = match problem.code {
+                Code::FormatUnknown | Code::FileUnreadable | Code::FileEmpty | Code::NotFound => Kind::Unknown,
+                _ => Kind::Dataset,
+            };
+            item(path, kind, Some(problem))
+        }
+    }
+}
+
+enum Look {
+    Refused(Code, &'static str, &'static str),
+    /// May be rows: the reader of data sets decides.
+    Open,
+}
+
+/// What a file is by its first bytes, where it is something that is never read as rows.
+fn look(start: &[u8]) -> Look {
+    const UNPACK: &str = "unpack it and give the folder";
+    const CONVERT: &str = "save the model as safetensors and give its folder";
+    let begins = |mark: &[u8]| start.starts_with(mark);
+    let holds = |mark: &[u8]| start.windows(mark.len()).any(|part| part == mark);
+    if begins(b"GGUF") {
+        return Look::Refused(Code::NotSupported, "GGUF models are not read by this version", CONVERT);
+    }
+    if begins(b"PAR1") || begins(b"ARROW1") {
+        return Look::Refused(
+            Code::NotSupported,
+            "Parquet and Arrow data are not read by this version",
+            "save it as JSONL",
+        );
+    }
+    let pickle = begins(b"PK\x03\x04") && holds(b"data.pkl")
+        || start.len() > 1 && start[0] == 0x80 && (2..=5).contains(&start[1]);
+    if pickle {
+        let what = "this is a pickle: reading it would run code that is in it, so it is not supported";
+        return Look::Refused(Code::CodeInFile, what, CONVERT);
+    }
+    let packed: [&[u8]; 6] = [b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf"];
+    if packed.iter().any(|mark| begins(mark)) || start.get(257..262) == Some(b"ustar") {
+        return Look::Refused(Code::NotSupported, "archives and compressed files are not supported", UNPACK);
+    }
+    if begins(b"SQLite format 3\0") {
+        return Look::Refused(
+            Code::FormatUnknown,
+            "this is a database, neither a model nor a data set",
+            "export it as JSONL",
+        );
+    }
+    if is_safetensors(start) {
+        let what = "this is a weight file alone";
+        return Look::Refused(Code::FormatUnknown, what, "give its folder, with config.json and tokenizer.json");
+    }
+    Look::Open
+}
+
+/// A header length in eight bytes, then the header's brace.
+fn is_safetensors(start: &[u8]) -> bool {
+    let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
+    length.is_some_and(|n| n <= protocol::limits::SAFETENSORS_HEADER_BYTES) && start.get(8) == Some(&b'{')
+}
+
+fn shown(path: &Path) -> String {
+    escaped(path.as_os_str().as_bytes())
+}
+
+/// Names are bytes and may hold anything: what is no text, moves the cursor or turns the reading direction is escaped.
+fn escaped(name: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                c if c.is_control() => text.extend(c.escape_default()),
+                '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                    text.extend(c.escape_unicode())
+                }
+                c => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::fs::symlink;
+
+    fn inspected(path: PathBuf) -> ItemFacts {
+        inspect(&[path]).remove(0)
+    }
+
+    fn code(facts: &ItemFacts) -> Option<Code> {
+        facts.problem.as_ref().map(|problem| problem.code)
+    }
+
+    #[test]
+    fn pipes_sockets_devices_and_circles_are_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe.jsonl");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        symlink("circle", dir.path().join("circle")).unwrap();
+        for special in [pipe, socket, "/dev/zero".into(), "/dev/null".into()] {
+            let facts = inspected(special.clone());
+            assert_eq!((facts.kind, code(&facts)), (Kind::Unknown, Some(Code::FormatUnknown)), "{special:?}");
+        }
+        for missing in ["circle", "nothing"] {
+            let facts = inspected(dir.path().join(missing));
+            assert!(facts.kind == Kind::Unknown && facts.problem.is_some(), "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn content_decides_and_names_do_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let cases: [(&str, &[u8], Code); 6] = [
+            ("data.jsonl", b"\x80\x04\x95", Code::CodeInFile),
+            ("rows.json", b"PK\x03\x04....archive/data.pkl", Code::CodeInFile),
+            ("rows.txt", b"PK\x03\x04....rows.jsonl", Code::NotSupported),
+            ("model.bin", b"GGUF\x03\0\0\0", Code::NotSupported),
+            ("rows.csv", b"PAR1", Code::NotSupported),
+            ("weights", b"\x02\0\0\0\0\0\0\0{}", Code::FormatUnknown),
+        ];
+        for (name, bytes, expected) in cases {
+            std::fs::write(dir.path().join(name), bytes).unwrap();
+            let facts = inspected(dir.path().join(name));
+            assert_eq!((facts.kind, code(&facts)), (Kind::Unknown, Some(expected)), "{name}");
+        }
+    }
+
+    #[test]
+    fn odd_names_are_shown_escaped() {
+        let name = OsStr::from_bytes(b"new\nline \xff \x1b[31m \xe2\x80\xae ok \xc3\xa9");
+        let facts = inspected(Path::new("/nowhere").join(name));
+        assert_eq!(facts.path, "/nowhere/new\\nline \\xff \\u{1b}[31m \\u{202e} ok é");
+    }
+
+    #[test]
+    fn a_run_folder_and_weights_without_a_configuration_say_what_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("run/checkpoints")).unwrap();
+        std::fs::write(dir.path().join("run/job.toml"), "").unwrap();
+        assert!(inspected(dir.path().join("run")).problem.unwrap().remedy.contains("checkpoints"));
+        std::fs::create_dir(dir.path().join("loose")).unwrap();
+        std::fs::write(dir.path().join("loose/model.safetensors"), "x").unwrap();
+        assert_eq!(code(&inspected(dir.path().join("loose"))), Some(Code::ConfigInvalid));
+    }
 }
