@@ -106,7 +106,8 @@ impl Folder {
 
 /// Opens a regular file that the user named himself; links are followed, special files are not opened for reading.
 pub(crate) fn open(path: &Path) -> Outcome<File> {
-    let fd = rustix::fs::open(path, READ, Mode::empty()).map_err(|e| Problem::io(&e.into(), "opening the file", path))?;
+    let fd =
+        rustix::fs::open(path, READ, Mode::empty()).map_err(|e| Problem::io(&e.into(), "opening the file", path))?;
     regular(File::from(fd), path)
 }
 
@@ -130,7 +131,9 @@ pub(crate) fn length(file: &File, path: &Path) -> Outcome<u64> {
 pub(crate) fn text(bytes: Vec<u8>, path: &Path) -> Outcome<String> {
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Problem::new(Code::FileMalformed, "the file is not UTF-8").why(format!("byte {at} begins no character")).file(path)
+        Problem::new(Code::FileMalformed, "the file is not UTF-8")
+            .why(format!("byte {at} begins no character"))
+            .file(path)
     })
 }
 

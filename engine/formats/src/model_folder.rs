@@ -1,74 +1,124 @@
 //! Model folders in the Hugging Face layout (a checkpoint of ours is one too): `config.json`, weights, tokenizer files.
+//!
+//! Not here: what a tokenizer says (`tokenizer`), adapters (`adapter`), manifests and checksums (`store`).
 
-use protocol::Outcome;
+mod config;
+mod shards;
+mod write;
+
+pub use config::SpecialIds;
+pub use write::{config_json, copy_tokenizer, generation_config_json, tokenizer_files};
+
+use crate::folder::Folder;
 use protocol::facts::{ModelConfig, ModelFacts};
+use protocol::{Code, Outcome, Problem, limits};
+use serde::de::IgnoredAny;
+use shards::Shards;
 use std::path::{Path, PathBuf};
 
 /// An open model folder: configuration, shards and every tensor have been checked against each other.
-pub struct ModelFolder;
-
-/// Ids of special tokens that `config.json` names besides the end token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpecialIds {
-    /// bos_token_id.
-    pub bos: Option<u32>,
-    /// pad_token_id.
-    pub pad: Option<u32>,
+#[derive(Debug)]
+pub struct ModelFolder {
+    folder: Folder,
+    config: ModelConfig,
+    ids: SpecialIds,
+    shards: Shards,
 }
 
 impl ModelFolder {
-    /// Opens and checks a folder.
+    /// Opens and checks a folder; no weights are read. Errors: `ConfigInvalid`, `ArchitectureUnknown`, `NotSupported`,
+    /// `TensorMismatch`, `CodeInFile`, `PathOutside`, `TokenizerInvalid` and all of `safetensors::File::open`.
     pub fn open(path: &Path) -> Outcome<ModelFolder> {
-        todo!("{path:?}")
+        let folder = Folder::open(path)?;
+        let (config, ids) = config::read(&folder)?;
+        let shards = Shards::open(&folder, &config)?;
+        check_tokenizer(&folder)?;
+        Ok(ModelFolder { folder, config, ids, shards })
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        todo!()
+        self.folder.path()
     }
 
     /// The model's shape.
     pub fn config(&self) -> &ModelConfig {
-        todo!()
+        &self.config
     }
 
     /// Ids of `config.json` besides the end token.
     pub fn special_ids(&self) -> SpecialIds {
-        todo!()
+        self.ids
     }
 
     /// Facts for people and the planner.
     pub fn facts(&self) -> ModelFacts {
-        todo!()
+        let c = &self.config;
+        ModelFacts {
+            architecture: c.architecture.clone(),
+            parameters: c.parameters(),
+            dtype: self.shards.dtype(),
+            layers: c.layers,
+            hidden: c.hidden,
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            vocab: c.vocab,
+            context: c.context,
+            tied: c.tied,
+            bytes: self.shards.bytes(),
+            tokenizer: self.folder.has("tokenizer.json"),
+            chat_template: self.has_template(),
+            config: c.clone(),
+        }
     }
 
     /// The files that hold weights, sorted by name; fingerprints are made over these.
     pub fn weight_files(&self) -> Vec<PathBuf> {
-        todo!()
+        self.shards.paths()
     }
 
     /// Reads a parameter as f32 under its Hugging Face name (`lm_head.weight` of a tied model is the embedding).
+    /// Errors: `TensorMismatch`, `FileTruncated`, a failed read.
     pub fn read_f32(&self, name: &str, out: &mut [f32]) -> Outcome<()> {
-        todo!("{name} {}", out.len())
+        let name = if self.config.tied && name == HEAD { EMBEDDING } else { name };
+        match self.shards.tensor(name) {
+            Some(tensor) => tensor.read_f32(out),
+            None => Err(Problem::new(Code::TensorMismatch, format!("{name} is not in the model"))
+                .file(self.path())
+                .tensor(name)),
+        }
+    }
+
+    fn has_template(&self) -> bool {
+        let in_config = || {
+            let bytes = self.folder.read("tokenizer_config.json", limits::CONFIG_BYTES).ok()?;
+            let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+            Some(!value.get("chat_template")?.is_null())
+        };
+        self.folder.has("chat_template.jinja") || in_config().unwrap_or(false)
     }
 }
 
-/// Text of a `config.json` that transformers 4 and 5 load; weights are said to be `dtype` ("float32", …).
-pub fn config_json(config: &ModelConfig, ids: SpecialIds, dtype: &str) -> String {
-    todo!("{config:?} {ids:?} {dtype}")
+/// Name of the embedding.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+/// Name of the output head.
+const HEAD: &str = "lm_head.weight";
+
+/// A tokenizer that was cut is found before a job is made; what it says is read elsewhere, in a sandbox.
+fn check_tokenizer(folder: &Folder) -> Outcome<()> {
+    const NAME: &str = "tokenizer.json";
+    if !folder.has(NAME) {
+        return Ok(());
+    }
+    let bytes = folder.read(NAME, limits::TOKENIZER_BYTES)?;
+    serde_json::from_slice::<IgnoredAny>(&bytes).map(|_| ()).map_err(|e| {
+        Problem::new(Code::TokenizerInvalid, "tokenizer.json is damaged or cut: it is not JSON")
+            .why(e.to_string())
+            .line(e.line() as u64)
+            .file(&folder.path().join(NAME))
+            .remedy("copy or download the file again")
+    })
 }
 
-/// Text of a `generation_config.json`.
-pub fn generation_config_json(config: &ModelConfig, ids: SpecialIds) -> String {
-    todo!("{config:?} {ids:?}")
-}
-
-/// The tokenizer and template files of a folder: (name, path), sorted by name. Links and special files are left out.
-pub fn tokenizer_files(folder: &Path) -> Outcome<Vec<(String, PathBuf)>> {
-    todo!("{folder:?}")
-}
-
-/// Copies the tokenizer and template files of `from` into `to`; gives their names.
-pub fn copy_tokenizer(from: &Path, to: &Path) -> Outcome<Vec<String>> {
-    todo!("{from:?} {to:?}")
-}
+#[cfg(test)]
+mod tests;

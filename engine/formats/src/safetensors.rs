@@ -9,6 +9,7 @@ mod check;
 mod dtype;
 mod write;
 
+pub(crate) use check::{is_pickle, pickle};
 pub use dtype::Dtype;
 pub use write::{Written, write};
 

@@ -114,8 +114,7 @@ fn check(raw: Raw, data_start: u64, length: u64) -> Outcome<Header> {
         return Err(Problem::new(Code::FileMalformed, what));
     }
     let offsets = tensors.iter().map(|(_, t)| t.data_offsets).collect();
-    let tensors =
-        tensors.into_iter().map(|(name, t)| TensorSpec { name, dtype: t.dtype, shape: t.shape }).collect();
+    let tensors = tensors.into_iter().map(|(name, t)| TensorSpec { name, dtype: t.dtype, shape: t.shape }).collect();
     Ok(Header { metadata: raw.metadata, tensors, offsets, data_start })
 }
 
@@ -144,7 +143,9 @@ impl RawTensor {
             return bad(format!("'{name}' begins at offset {begin} and overlaps the tensor that ends at {start}"));
         }
         if begin > start {
-            return bad(format!("'{name}' begins at offset {begin} and leaves a hole after the tensor that ends at {start}"));
+            return bad(format!(
+                "'{name}' begins at offset {begin} and leaves a hole after the tensor that ends at {start}"
+            ));
         }
         let elements = self.shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d));
         let Some(bits) = elements.and_then(|n| n.checked_mul(self.dtype.bits())) else {

@@ -73,6 +73,11 @@ impl Dtype {
         }
     }
 
+    /// True for the types that become f32.
+    pub fn trainable(self) -> bool {
+        self.to_f32().is_some()
+    }
+
     pub(super) fn to_f32(self) -> Option<ToF32> {
         match self {
             Dtype::F32 => Some(|b, out| each(b, out, f32::from_le_bytes)),
