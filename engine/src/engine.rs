@@ -255,6 +255,7 @@ impl Engine {
         }
         let folder = formats::model_folder::ModelFolder::open(path)?;
         let config = folder.config().clone();
+        plan::check(spec, &config)?;
         let (max_length, _) = plan::max_length(spec, config.context);
         let tokens = self.tokenise(spec, max_length, config.vocab, on_line)?;
         let facts = folder.facts();
@@ -271,8 +272,9 @@ impl Engine {
 
     fn prepare_preset(&self, spec: &JobSpec, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
         let name = spec.model.preset.as_deref().unwrap_or_default();
-        let context = plan::preset(name, 512)?.context;
-        let (max_length, _) = plan::max_length(spec, context);
+        let sketch = plan::preset(name, 512)?;
+        plan::check(spec, &sketch)?;
+        let (max_length, _) = plan::max_length(spec, sketch.context);
         let tokens = self.tokenise(spec, max_length, 0, on_line)?;
         let mut config = plan::preset(name, tokens.vocab)?;
         config.eos = vec![tokens.eos];

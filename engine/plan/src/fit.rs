@@ -104,7 +104,7 @@ pub(crate) fn choose(load: &Load, budget: &Budget, machine: &MachineFacts, reaso
         return Err(refusal(load, budget));
     }
     let best = fitting.remove(0);
-    explain(load, &best, budget, reasons);
+    explain(load, &best, &fitting, budget, reasons);
     let alternatives = alternatives(&best, &fitting);
     Ok(Choice { best, alternatives })
 }
@@ -142,14 +142,15 @@ fn micro_batches(load: &Load) -> Vec<u32> {
     }
 }
 
-fn explain(load: &Load, best: &Candidate, budget: &Budget, reasons: &mut Reasons) {
-    let useful = micro_batches(load)[0];
+fn explain(load: &Load, best: &Candidate, others: &[Candidate], budget: &Budget, reasons: &mut Reasons) {
     let (n, length) = (best.micro_batch, load.row.length);
-    let tokens = n * length;
+    let larger_fits = others.iter().any(|c| c.micro_batch > n && c.recompute == best.recompute);
     let why = if n == load.rows_a_step() {
-        format!("the whole step at once: {tokens} tokens")
-    } else if n == useful {
+        format!("the whole step at once, {length} tokens a row at most")
+    } else if n == micro_batches(load)[0] {
         format!("rows of {length}: beyond about {USEFUL_TOKENS} tokens at once a CPU gains nothing")
+    } else if larger_fits {
+        "more rows at once would lose more by padding than they save".to_owned()
     } else {
         format!("the largest that pays within {}", megabytes(budget.bytes, false))
     };

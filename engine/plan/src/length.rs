@@ -3,7 +3,7 @@
 //! Not here: how many rows go through the model at once (`fit`), the order of rows (the trainer's `batch`).
 
 use crate::{Model, Reasons};
-use protocol::facts::TokenFacts;
+use protocol::facts::{ModelConfig, TokenFacts};
 use protocol::job::Warmup;
 use protocol::plan::{PlannedRun, PlannedSchedule, Reason};
 use protocol::{Code, JobSpec, Outcome, Problem};
@@ -41,18 +41,22 @@ pub(crate) struct Row {
     pub(crate) mean: f64,
     /// Mean of what a token can attend to at most: one sample.
     pub(crate) span: f64,
+    /// How many rows there are.
+    pub(crate) count: u64,
 }
 
 impl Row {
-    /// Tokens computed for a row on average. A row is padded to the longest of its micro-batch, which lies between the
-    /// mean and the longest of all.
-    pub(crate) fn computed(&self) -> f64 {
-        (self.mean + self.length as f64) / 2.0
+    /// Tokens computed for a row of a micro-batch of `n`, padding included: the longest of n rows. Where lengths have an
+    /// exponential tail it grows with ln n, from the mean of one row to the longest of all.
+    pub(crate) fn computed(&self, n: u32) -> f64 {
+        let all = (self.count.max(2) as f64).ln();
+        self.mean + (self.length as f64 - self.mean) * ((n as f64).ln() / all).min(1.0)
     }
 
     /// The same rows cut to another length.
     pub(crate) fn cut(self, length: u32) -> Row {
-        Row { length, mean: self.mean.min(length as f64), span: self.span.min(length as f64) }
+        let most = length as f64;
+        Row { length, mean: self.mean.min(most), span: self.span.min(most), ..self }
     }
 }
 
@@ -65,22 +69,31 @@ pub(crate) fn row(spec: &JobSpec, model: &Model, tokens: &TokenFacts, reasons: &
             .field("data.train")
             .remedy("inspect the data set to see why its rows cannot be used"));
     }
-    let (asked, reason) = max_length(spec, model.config.context);
+    check_context(spec, &model.config)?;
+    let (_, reason) = max_length(spec, model.config.context);
     let longest = train.longest.max(tokens.evaluation.longest).clamp(1, tokens.max_length.max(1) as u64) as u32;
-    if asked.max(longest) > model.config.context {
-        return Err(beyond_context(asked.max(longest), model.config.context));
+    if longest > model.config.context {
+        return Err(beyond_context(longest, model.config.context));
     }
     if spec.data.max_length.value().is_none() {
         reasons.list.push(reason);
     }
     let per = |count: u64| train.tokens as f64 / count.max(1) as f64;
     let mean = per(train.rows).min(longest as f64);
-    Ok(Row { length: longest, mean, span: per(train.samples.max(train.rows)).min(mean) })
+    Ok(Row { length: longest, mean, span: per(train.samples.max(train.rows)).min(mean), count: train.rows })
 }
 
 fn dropped(tokens: &TokenFacts) -> String {
     let counts: Vec<String> = tokens.train.dropped.iter().map(|(code, n)| format!("{n} × {code}")).collect();
     if counts.is_empty() { "the data set is empty".to_owned() } else { format!("left out: {}", counts.join(", ")) }
+}
+
+/// Refuses a length that the model has no positions for.
+pub(crate) fn check_context(spec: &JobSpec, config: &ModelConfig) -> Outcome<()> {
+    match max_length(spec, config.context).0 {
+        asked if asked > config.context => Err(beyond_context(asked, config.context)),
+        _ => Ok(()),
+    }
 }
 
 fn beyond_context(asked: u32, context: u32) -> Problem {

@@ -56,13 +56,20 @@ impl Model {
     }
 }
 
+/// Refuses at once, before any data is read, what `plan` would refuse whatever the data and the machine are.
+pub fn check(spec: &JobSpec, config: &ModelConfig) -> Outcome<()> {
+    length::check_context(spec, config)?;
+    scope::settle(spec, config, &mut Reasons::default()).map(|_| ())
+}
+
 /// Decides everything a rank needs to know, or refuses.
 ///
 /// Refusals: `NotSupported` (a known feature of a later version, by name), `SettingInvalid` (a setting contradicts the
 /// model or the data, with the field), `NoUsableRows`, `OutOfMemory` and `DiskFull` (both numbers and what would fit).
 pub fn plan(spec: &JobSpec, model: &Model, tokens: &TokenFacts, machine: &MachineFacts) -> Outcome<Plan> {
     let mut reasons = Reasons::default();
-    let scope = scope::check(spec, model, machine, &mut reasons)?;
+    scope::check_machine(machine)?;
+    let scope = scope::settle(spec, &model.config, &mut reasons)?;
     let row = length::row(spec, model, tokens, &mut reasons)?;
     let run = length::run(spec, model, tokens, &mut reasons)?;
     let schedule = length::schedule(spec, run.steps, &mut reasons);

@@ -3,9 +3,9 @@
 //!
 //! Not here: settings out of their range (`protocol::job` refuses those when the file is read).
 
-use crate::{CPU, Model, Reasons};
-use protocol::facts::{MachineFacts, PROJECTIONS};
-use protocol::job::{AdapterSpec, Auto, Offload, Precision, StrategySpec};
+use crate::{CPU, Reasons};
+use protocol::facts::{MachineFacts, ModelConfig, PROJECTIONS};
+use protocol::job::{Auto, Offload, Precision, StrategySpec};
 use protocol::plan::{Method, Strategy};
 use protocol::{Code, JobSpec, Outcome, Problem};
 
@@ -18,22 +18,22 @@ pub(crate) struct Scope {
 }
 
 /// Refuses what this version does not do; settles devices, precision, offload, layout and method.
-pub(crate) fn check(spec: &JobSpec, model: &Model, machine: &MachineFacts, reasons: &mut Reasons) -> Outcome<Scope> {
-    check_machine(machine)?;
-    check_architecture(model)?;
+pub(crate) fn settle(spec: &JobSpec, config: &ModelConfig, reasons: &mut Reasons) -> Outcome<Scope> {
+    check_architecture(config)?;
     check_devices(&spec.machine.devices, reasons)?;
     check_precision(&spec.machine.precision, reasons)?;
     check_offload(&spec.machine.offload, reasons)?;
     check_snapshots(spec)?;
     let strategy = strategy(&spec.machine.strategy, reasons)?;
-    Ok(Scope { method: method(spec.model.adapter.as_ref(), model, reasons)?, strategy })
+    Ok(Scope { method: method(spec, reasons)?, strategy })
 }
 
 fn later(field: &str, what: impl Into<String>, remedy: &str) -> Problem {
     Problem::new(Code::NotSupported, format!("{} with a later version", what.into())).field(field).remedy(remedy)
 }
 
-fn check_machine(machine: &MachineFacts) -> Outcome<()> {
+/// Refuses a machine whose speeds the time model cannot divide by.
+pub(crate) fn check_machine(machine: &MachineFacts) -> Outcome<()> {
     let speeds = [("gemm_gflops", machine.gemm_gflops), ("memory_gb_per_second", machine.memory_gb_per_second)];
     match speeds.iter().find(|(_, speed)| !(speed.is_finite() && *speed > 0.0)) {
         None => Ok(()),
@@ -44,8 +44,8 @@ fn check_machine(machine: &MachineFacts) -> Outcome<()> {
     }
 }
 
-fn check_architecture(model: &Model) -> Outcome<()> {
-    let architecture = &model.config.architecture;
+fn check_architecture(config: &ModelConfig) -> Outcome<()> {
+    let architecture = &config.architecture;
     if architecture == "LlamaForCausalLM" {
         return Ok(());
     }
@@ -144,9 +144,9 @@ fn check_words(spec: &StrategySpec) -> Outcome<()> {
     Ok(())
 }
 
-fn method(adapter: Option<&AdapterSpec>, model: &Model, reasons: &mut Reasons) -> Outcome<Method> {
-    let Some(adapter) = adapter else { return Ok(Method::Full) };
-    if model.is_scratch() {
+fn method(spec: &JobSpec, reasons: &mut Reasons) -> Outcome<Method> {
+    let Some(adapter) = &spec.model.adapter else { return Ok(Method::Full) };
+    if spec.model.path.is_none() {
         return Err(Problem::new(Code::SettingInvalid, "an adapter needs a trained model below it")
             .why("fresh weights would stay random: only the adapter moves")
             .field("model.adapter")

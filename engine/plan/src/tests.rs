@@ -1,6 +1,6 @@
 //! Whole plans and whole refusals: machine, model and wish in, decision out.
 
-use crate::{Model, max_length, memory, plan, preset};
+use crate::{Model, max_length, megabytes, memory, plan, preset};
 use proptest::prelude::*;
 use protocol::facts::{DeviceFacts, MachineFacts, ModelConfig, SetFacts, TokenFacts};
 use protocol::job::{OptimizerKind, bytes};
@@ -22,12 +22,12 @@ struct Case {
 }
 
 impl Case {
-    /// A trained model on a desktop with 16 GB, 1000 samples of 100 tokens on average and 400 at most.
+    /// A trained model on a desktop with 16 GB, 1000 samples of 370 tokens on average and 400 at most.
     fn trained(config: ModelConfig) -> Case {
         let source = ModelSource::Folder { path: "/m".into() };
         let bytes = config.parameters() * 2;
         let model = Model { bytes, dtype: "BF16".into(), source, ..fresh_model(config) };
-        Case { job: TRAINED.into(), changes: vec![], model, tokens: tokens(1000, 1000, 100, 400), machine: desktop() }
+        Case { job: TRAINED.into(), changes: vec![], model, tokens: tokens(1000, 1000, 370, 400), machine: desktop() }
     }
 
     /// The nano preset on rows of text that fill its context.
@@ -199,14 +199,16 @@ fn a_tight_budget_computes_layers_again_instead_of_refusing() {
 
 #[test]
 fn a_job_that_cannot_fit_is_refused_with_both_numbers_and_settings_that_do_fit() {
-    let case = Case::trained(llama_135m()).set("machine.device_memory=700MB");
+    let trained = || Case::trained(llama_135m());
+    let needs = megabytes(smallest(&trained(), &trained().plan().unwrap()), true);
+    let case = trained().set("machine.device_memory=700MB");
     let problem = case.refusal();
     assert_eq!(problem.code, Code::OutOfMemory);
-    assert!(problem.what.contains("700 MB") && problem.what.contains("2130 MB"), "{problem:?}");
+    assert_eq!(problem.what, format!("the job needs {needs} on cpu and has 700 MB"));
     let ways: Vec<&str> = problem.remedy.split("; ").collect();
-    assert_eq!(ways, ["LoRA rank 16 fits", "a budget of 2130 MB fits"]);
+    assert_eq!(ways, ["LoRA rank 16 fits".to_owned(), format!("a budget of {needs} fits")]);
     // What the refusal promises is kept.
-    assert!(Case::trained(llama_135m()).set("machine.device_memory=2130MB").plan().is_ok());
+    assert!(trained().set(&format!("machine.device_memory={needs}")).plan().is_ok());
     assert!(case.set("model.adapter.rank=16").plan().is_ok());
 }
 
@@ -256,8 +258,14 @@ fn features_of_later_versions_are_refused_by_name() {
         ("snapshot.every_steps=5", "snapshots in host memory"),
     ];
     for (change, named) in cases {
-        let problem = Case::trained(llama_135m()).set(change).refusal();
+        let case = Case::trained(llama_135m()).set(change);
+        let problem = case.refusal();
         assert_eq!(problem.code, Code::NotSupported, "{change}");
+        assert_eq!(
+            crate::check(&case.spec(), &case.model.config),
+            Err(problem.clone()),
+            "known without data: {change}"
+        );
         assert!(problem.what.contains(named) && problem.what.contains("later version"), "{change}: {problem:?}");
         assert!(!problem.remedy.is_empty() && problem.place.field.is_some(), "{change}: {problem:?}");
     }
@@ -290,6 +298,15 @@ fn settings_that_contradict_the_model_are_refused_with_their_field() {
 }
 
 #[test]
+fn rows_of_very_different_length_are_not_padded_together() {
+    let mut case = Case::trained(llama_135m());
+    case.tokens = tokens(1000, 1000, 200, 1024);
+    assert_eq!(case.plan().unwrap().micro_batch, 1);
+    case.tokens = tokens(1000, 1000, 1000, 1024);
+    assert_eq!(case.plan().unwrap().micro_batch, 2);
+}
+
+#[test]
 fn a_data_set_without_rows_is_refused() {
     let mut case = Case::fresh();
     case.tokens = tokens(0, 0, 0, 0);
@@ -301,7 +318,7 @@ fn a_data_set_without_rows_is_refused() {
 
 #[test]
 fn a_machine_file_without_speeds_is_refused() {
-    for speed in [0.0, f64::NAN, -1.0] {
+    for speed in [0.0, f64::NAN, -1.0, f64::INFINITY] {
         let mut case = Case::fresh();
         case.machine.gemm_gflops = speed;
         assert_eq!(case.refusal().place.field.as_deref(), Some("gemm_gflops"));

@@ -7,7 +7,7 @@
 //! * backward twice that; frozen weights save the half that makes their own gradient: 2 P + 2 A + 4 L;
 //! * recomputation adds the forward of the layers again, the head excluded.
 //!
-//! Bytes: each micro-batch streams the weights from memory once a product; AdamW moves 28 bytes for each parameter that it
+//! Bytes: each micro-batch moves the weights through memory for each product; AdamW moves 28 bytes for each parameter that it
 //! updates (reads weight, gradient and two moments, writes weight and two moments).
 //!
 //! Not here: measuring (`anneal bench`).
@@ -78,7 +78,7 @@ pub(crate) fn predict(load: &Load, micro_batch: u32, recompute: Recompute, machi
     let speed = machine.gemm_gflops * 1e9 * EFFICIENCY * width / (width + HALF_WIDTH);
     let bandwidth = machine.memory_gb_per_second * 1e9;
 
-    let products = rows * load.row.computed() * (work.forward + work.backward + again) / speed;
+    let products = rows * load.row.computed(micro_batch) * (work.forward + work.backward + again) / speed;
     let micro_batches = (rows / micro_batch as f64).ceil();
     let streams = micro_batches * passes(load.method, recompute) * 4.0 * config.parameters() as f64 / bandwidth;
     let update = OPTIMIZER_BYTES * moving_parameters(config, load.method) as f64 / bandwidth;
@@ -92,11 +92,13 @@ pub(crate) fn predict(load: &Load, micro_batch: u32, recompute: Recompute, machi
     }
 }
 
-/// How often a micro-batch reads all weights, or reads and writes their gradients.
+/// How often a micro-batch moves all weights through memory. A product reads them, writes them in the order its kernel
+/// wants and reads that again; gradients of weights are read and written once more where they move.
 fn passes(method: &Method, recompute: Recompute) -> f64 {
+    const PACKED: f64 = 3.0;
     let gradients = if *method == Method::Full { 2.0 } else { 0.0 };
-    let again = if recompute == Recompute::Layers { 1.0 } else { 0.0 };
-    2.0 + gradients + again
+    let again = if recompute == Recompute::Layers { PACKED } else { 0.0 };
+    2.0 * PACKED + gradients + again
 }
 
 #[cfg(test)]

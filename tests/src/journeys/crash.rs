@@ -118,7 +118,12 @@ fn a_job_survives_the_end_of_the_terminal_that_started_it() {
     // A session of its own whose leader dies with a hang-up for everyone in it, as when a terminal window is closed.
     let script = format!("{} train {} & sleep 1; kill -HUP 0", binary("anneal").display(), job.display());
     let mut shell = Command::new("sh");
-    shell.args(["-c", &script]).env("ANNEAL_HOME", lab.home()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell
+        .args(["-c", &script])
+        .env("ANNEAL_HOME", lab.home())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     // SAFETY: setsid only changes the session of the freshly forked child.
     unsafe {
         shell.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));

@@ -45,7 +45,10 @@ fn a_history_damaged_in_the_middle_is_rebuilt_kept_aside_and_said() {
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("history"), "nothing was said");
     assert_eq!(answers(&lab, &id), before);
-    let aside = std::fs::read_dir(lab.home()).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().contains("damaged"));
+    let aside = std::fs::read_dir(lab.home())
+        .unwrap()
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().contains("damaged"));
     assert!(aside.count() >= 1, "the damaged file was not kept");
 }
 

@@ -138,7 +138,12 @@ impl Lab {
             .unwrap()
             .map(|e| e.unwrap().path())
             .filter(|p| p.extension().is_some_and(|x| x == "safetensors"))
-            .map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), xxhash_rust::xxh3::xxh3_128(&std::fs::read(&p).unwrap())))
+            .map(|p| {
+                (
+                    p.file_name().unwrap().to_string_lossy().into_owned(),
+                    xxhash_rust::xxh3::xxh3_128(&std::fs::read(&p).unwrap()),
+                )
+            })
             .collect();
         files.sort();
         assert!(files.len() >= 2, "{files:?}");
@@ -153,8 +158,11 @@ impl Lab {
             .filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok())
             .filter_map(|pid| {
                 let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-                let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}")).map(|b| String::from_utf8_lossy(&b).into_owned());
-                let ours = name.starts_with("anneal") && (read("cmdline").ok()?.contains(&home) || read("environ").ok()?.contains(&home));
+                let read = |what: &str| {
+                    std::fs::read(format!("/proc/{pid}/{what}")).map(|b| String::from_utf8_lossy(&b).into_owned())
+                };
+                let ours = name.starts_with("anneal")
+                    && (read("cmdline").ok()?.contains(&home) || read("environ").ok()?.contains(&home));
                 ours.then(|| (pid, name.trim().to_owned()))
             })
             .collect()
@@ -165,7 +173,11 @@ impl Lab {
         let is = |pid: i32, name: &str| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let run = String::from_utf8_lossy(&line).into_owned();
-            if trainer { name == "anneal-trainer" && run.contains("\0run\0") } else { name != "anneal-trainer" && run.contains("\0supervise\0") }
+            if trainer {
+                name == "anneal-trainer" && run.contains("\0run\0")
+            } else {
+                name != "anneal-trainer" && run.contains("\0supervise\0")
+            }
         };
         self.processes().into_iter().find(|(pid, name)| is(*pid, name)).map(|(pid, _)| pid)
     }
@@ -176,7 +188,12 @@ impl Lab {
         let runs = self.home().join("runs");
         for run in std::fs::read_dir(&runs).unwrap().flatten() {
             let leftovers: Vec<_> = std::fs::read_dir(run.path().join("checkpoints"))
-                .map(|d| d.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| !n.starts_with("step-")).collect())
+                .map(|d| {
+                    d.flatten()
+                        .map(|e| e.file_name().to_string_lossy().into_owned())
+                        .filter(|n| !n.starts_with("step-"))
+                        .collect()
+                })
                 .unwrap_or_default();
             assert_eq!(leftovers, Vec::<String>::new(), "in {}", run.path().display());
         }
@@ -223,7 +240,11 @@ pub fn binary(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let folder = exe.ancestors().nth(2).unwrap();
     let path = folder.join(name);
-    assert!(path.exists(), "{} is missing: `cargo build --workspace --bins` first, as `make test` does", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: `cargo build --workspace --bins` first, as `make test` does",
+        path.display()
+    );
     path
 }
 

@@ -13,7 +13,10 @@ fn from_a_model_and_a_data_set_to_a_trained_model() {
 
     let facts = lab.json(&["inspect", model, data]);
     assert_eq!(facts[0]["model"]["parameters"], json!(117_056));
-    assert_eq!((&facts[1]["dataset"]["format"], &facts[1]["dataset"]["usable_rows"]), (&json!("messages"), &json!(300)));
+    assert_eq!(
+        (&facts[1]["dataset"]["format"], &facts[1]["dataset"]["usable_rows"]),
+        (&json!("messages"), &json!(300))
+    );
 
     let preview = lab.json(&["preview", "--model", model, "--data", data, "--row", "2"]);
     let trained = |p: &serde_json::Value| -> String {
@@ -46,7 +49,8 @@ fn from_a_model_and_a_data_set_to_a_trained_model() {
     assert!(after < before - 0.5, "evaluation loss {before} before, {after} after");
 
     let messages = lab.write("ask.json", r#"[{"role":"user","content":"1 + 7?"}]"#);
-    let said = lab.json(&["generate", "--model", checkpoint, "--messages", messages.to_str().unwrap(), "--max-tokens", "8"]);
+    let said =
+        lab.json(&["generate", "--model", checkpoint, "--messages", messages.to_str().unwrap(), "--max-tokens", "8"]);
     assert!(said["tokens"].as_u64().unwrap() >= 1);
 
     let out = lab.path("merged");
@@ -68,16 +72,35 @@ fn an_adapter_is_trained_merged_and_taken_away() {
     assert!(checkpoint.join("adapter_model.safetensors").exists() && checkpoint.join("adapter_config.json").exists());
     let data = lab.path("chat.jsonl");
     let loss = |model: &std::path::Path| {
-        lab.json(&["evaluate", "--model", model.to_str().unwrap(), "--data", data.to_str().unwrap()])["loss"].as_f64().unwrap()
+        lab.json(&["evaluate", "--model", model.to_str().unwrap(), "--data", data.to_str().unwrap()])["loss"]
+            .as_f64()
+            .unwrap()
     };
     let merged = lab.path("merged");
-    let args = ["export", "--from", checkpoint.to_str().unwrap(), "--to", merged.to_str().unwrap(), "--format", "safetensors"];
+    let args =
+        ["export", "--from", checkpoint.to_str().unwrap(), "--to", merged.to_str().unwrap(), "--format", "safetensors"];
     assert!(lab.json(&args)["max_logit_difference"].as_f64().unwrap() <= 1e-3);
     assert!(loss(&merged) < loss(&golden("models/llama")) - 0.3);
     let adapter = lab.path("adapter");
-    lab.json(&["export", "--from", checkpoint.to_str().unwrap(), "--to", adapter.to_str().unwrap(), "--format", "adapter"]);
+    lab.json(&[
+        "export",
+        "--from",
+        checkpoint.to_str().unwrap(),
+        "--to",
+        adapter.to_str().unwrap(),
+        "--format",
+        "adapter",
+    ]);
     let base = golden("models/llama");
-    let args = ["evaluate", "--model", base.to_str().unwrap(), "--adapter", adapter.to_str().unwrap(), "--data", data.to_str().unwrap()];
+    let args = [
+        "evaluate",
+        "--model",
+        base.to_str().unwrap(),
+        "--adapter",
+        adapter.to_str().unwrap(),
+        "--data",
+        data.to_str().unwrap(),
+    ];
     let beside = lab.json(&args)["loss"].as_f64().unwrap();
     assert!((beside - loss(&merged)).abs() < 1e-4);
 }
@@ -128,7 +151,8 @@ fn two_jobs_for_one_device_run_one_after_the_other() {
     lab.wait_for(&first, &["finished"]);
     let times = |id: &str, event: &str| -> i64 {
         let text = std::fs::read_to_string(lab.home().join("runs").join(id).join("journal.jsonl")).unwrap();
-        let line = text.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()).find(|l| l["event"] == event);
+        let line =
+            text.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()).find(|l| l["event"] == event);
         line.unwrap()["at_ms"].as_i64().unwrap()
     };
     assert!(times(&second, "started") >= times(&first, "finished"));

@@ -8,7 +8,11 @@ use std::path::{Path, PathBuf};
 fn model() -> Result<PathBuf, String> {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/smollm2");
     let folder = std::env::var_os("ANNEAL_SMOLLM2").map_or(made, PathBuf::from);
-    if folder.join("model.safetensors").exists() { Ok(folder) } else { Err(format!("no SmolLM2 in {}", folder.display())) }
+    if folder.join("model.safetensors").exists() {
+        Ok(folder)
+    } else {
+        Err(format!("no SmolLM2 in {}", folder.display()))
+    }
 }
 
 /// A file of the test data that does not ship.
