@@ -92,6 +92,7 @@ mod tests {
 
     #[test]
     fn the_very_process_is_signalled_and_then_gone() {
+        let _alone = crate::testing::alone();
         let mut child = sleeper();
         let identity = of_pid(child.id()).unwrap();
         assert!(is_alive(&identity));
@@ -103,6 +104,7 @@ mod tests {
 
     #[test]
     fn a_stranger_with_the_same_pid_is_never_signalled() {
+        let _alone = crate::testing::alone();
         let mut child = sleeper();
         let mut earlier = of_pid(child.id()).unwrap();
         earlier.start -= 1;
@@ -116,6 +118,7 @@ mod tests {
 
     #[test]
     fn a_zombie_is_not_alive() {
+        let _alone = crate::testing::alone();
         let mut child = sleeper();
         let identity = of_pid(child.id()).unwrap();
         child.kill().unwrap();

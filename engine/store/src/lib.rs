@@ -16,4 +16,6 @@ pub mod lock;
 pub mod run;
 mod seal;
 pub mod space;
+#[cfg(test)]
+mod testing;
 pub mod trash;

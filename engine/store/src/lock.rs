@@ -140,6 +140,7 @@ mod tests {
 
     #[test]
     fn one_holds_it_and_the_next_is_told_who() {
+        let _alone = crate::testing::alone();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         assert!(!is_held(&path).unwrap());
@@ -154,6 +155,7 @@ mod tests {
 
     #[test]
     fn a_forged_record_of_a_living_stranger_blocks_nothing() {
+        let _alone = crate::testing::alone();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
@@ -169,6 +171,7 @@ mod tests {
 
     #[test]
     fn a_child_that_inherited_it_holds_it_on() {
+        let _alone = crate::testing::alone();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let lock = try_lock(&path).unwrap().unwrap();
@@ -183,6 +186,7 @@ mod tests {
 
     #[test]
     fn an_ordinary_child_does_not_inherit_it() {
+        let _alone = crate::testing::alone();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let lock = try_lock(&path).unwrap().unwrap();
@@ -195,6 +199,7 @@ mod tests {
 
     #[test]
     fn an_adopted_lock_is_the_same_lock() {
+        let _alone = crate::testing::alone();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let lock = try_lock(&path).unwrap().unwrap();
@@ -209,6 +214,7 @@ mod tests {
 
     #[test]
     fn a_pipe_or_link_in_its_place_is_refused_without_hanging() {
+        let _alone = crate::testing::alone();
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

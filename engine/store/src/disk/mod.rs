@@ -8,6 +8,7 @@ mod real;
 mod simulated;
 
 pub use real::RealDisk;
+pub(crate) use real::regular;
 pub use simulated::{Fault, SimulatedDisk};
 
 use protocol::{Code, Outcome, Problem};

@@ -8,7 +8,18 @@
 //! index over all journals (the engine's history).
 
 mod reader;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use reader::Reader;
 pub use writer::Writer;
+
+use crate::seal;
+use protocol::{Entry, limits};
+
+/// The entry of a line without its newline; `None` where the line is damaged.
+fn entry_of(line: &[u8]) -> Option<Entry> {
+    let whole = line.len() < limits::JOURNAL_LINE_BYTES && seal::is_whole(line);
+    if whole { serde_json::from_slice(line).ok() } else { None }
+}
