@@ -8,6 +8,7 @@ mod write;
 
 pub use config::SpecialIds;
 pub use write::{config_json, copy_tokenizer, generation_config_json, tokenizer_files};
+pub(crate) use write::{pretty, put};
 
 use crate::folder::Folder;
 use protocol::facts::{ModelConfig, ModelFacts};

@@ -1,28 +1,36 @@
-//! The token cache: what `anneal-trainer read` wrote once and the trainer maps. One folder `HOME/tokens/FINGERPRINT/`.
+//! The token cache: what `anneal-trainer read` wrote once and the trainer maps. One folder `HOME/tokens/FINGERPRINT/`:
+//!
+//! ```text
+//! header.json     version, facts, length and hash of every file below
+//! tokenizer/      the tokenizer's files, to be copied beside checkpoints
+//! train/          ids.bin       u32 token ids, row after row
+//!                 trained.bin   u8 a token: 1 where the loss counts predicting it
+//!                 segments.bin  u32 a sample: its length; the samples of a row follow each other
+//!                 rows.bin      two u64 a row: where its tokens and where its segments end
+//! evaluation/     the same
+//! ```
+//!
+//! All numbers are little-endian. Not here: how samples are made (`sample`), the order of rows (`trainer`).
 
-use crate::sample::Sample;
+mod cache;
+mod pack;
+mod writer;
+
+pub use cache::{Cache, Row, TokenSet};
+pub use writer::{CacheHead, CacheWriter};
+
 use protocol::facts::TokenFacts;
-use protocol::{Code, Outcome};
-use std::path::{Path, PathBuf};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-/// What is known of a cache before its first sample.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CacheHead {
-    /// Hash over data, tokenizer, template and every setting that shapes tokens; also the folder's name.
-    pub fingerprint: String,
-    /// Hash of the data files.
-    pub data_fingerprint: String,
-    /// Hash of tokenizer and template.
-    pub tokenizer_fingerprint: String,
-    /// Entries of the tokenizer: every id lies below.
-    pub vocab: u32,
-    /// Id that ends a text or an answer.
-    pub eos: u32,
-    /// Longest row in tokens.
-    pub max_length: u32,
-    /// Several samples in one row.
-    pub packing: bool,
-}
+/// Version of the layout; another one is written anew.
+const VERSION: u32 = 1;
+/// Longest `header.json`: facts, eight files and notes fit many times over.
+const HEADER_BYTES: u64 = 1 << 20;
+/// Notes kept; more would be noise.
+const NOTES: usize = 100;
+/// The four files of a set.
+const FILES: [&str; 4] = ["ids.bin", "trained.bin", "segments.bin", "rows.bin"];
 
 /// Training or evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,96 +41,32 @@ pub enum Set {
     Evaluation,
 }
 
-/// Writes a cache: samples stream to disk, the folder appears under its name when it is complete.
-pub struct CacheWriter;
+impl Set {
+    const ALL: [Set; 2] = [Set::Train, Set::Evaluation];
 
-impl CacheWriter {
-    /// Starts a cache below `parent` in a temporary folder.
-    pub fn create(parent: &Path, head: CacheHead) -> Outcome<CacheWriter> {
-        todo!("{parent:?} {head:?}")
-    }
-
-    /// Folder inside the cache that keeps the tokenizer files; copy or train them into it before `finish`.
-    pub fn tokenizer_folder(&self) -> PathBuf {
-        todo!()
-    }
-
-    /// Adds a sample (at most `max_length` tokens, all ids below `vocab`).
-    pub fn push(&mut self, set: Set, sample: &Sample) -> Outcome<()> {
-        todo!("{set:?} {}", sample.ids.len())
-    }
-
-    /// Counts a record that was left out.
-    pub fn count_dropped(&mut self, set: Set, code: Code) {
-        todo!("{set:?} {code:?}")
-    }
-
-    /// Adds a note for people.
-    pub fn note(&mut self, text: impl Into<String>) {
-        let _: String = text.into();
-        todo!()
-    }
-
-    /// Packs the rows, makes everything durable and gives the folder its name. Where another writer of the same
-    /// fingerprint was faster, its folder is kept.
-    pub fn finish(self) -> Outcome<TokenFacts> {
-        todo!()
+    fn folder(self) -> &'static str {
+        match self {
+            Set::Train => "train",
+            Set::Evaluation => "evaluation",
+        }
     }
 }
 
-/// An open cache, checked in full and mapped.
-pub struct Cache;
-
-/// The rows of one set.
-pub struct TokenSet;
-
-/// One row: whole samples one after the other, isolated from each other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row<'a> {
-    /// Token ids.
-    pub tokens: &'a [u32],
-    /// 1 where the loss counts predicting this token, else 0; as long as `tokens`. The first token of a sample is never
-    /// a target.
-    pub trained: &'a [u8],
-    /// Lengths of the row's samples; their sum is `tokens.len()`.
-    pub segments: &'a [u32],
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    version: u32,
+    facts: TokenFacts,
+    /// By path below the cache folder.
+    files: BTreeMap<String, FileFacts>,
 }
 
-impl Cache {
-    /// Where the cache of a fingerprint lies below `parent`.
-    pub fn folder(parent: &Path, fingerprint: &str) -> PathBuf {
-        parent.join(fingerprint)
-    }
-
-    /// Opens and checks a cache; `FileMalformed` names what does not fit.
-    pub fn open(folder: &Path) -> Outcome<Cache> {
-        todo!("{folder:?}")
-    }
-
-    /// Its facts.
-    pub fn facts(&self) -> &TokenFacts {
-        todo!()
-    }
-
-    /// Rows to train on.
-    pub fn train(&self) -> &TokenSet {
-        todo!()
-    }
-
-    /// Rows to evaluate on; none when off.
-    pub fn evaluation(&self) -> &TokenSet {
-        todo!()
-    }
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileFacts {
+    bytes: u64,
+    xxh3: String,
 }
 
-impl TokenSet {
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        todo!()
-    }
-
-    /// Row `i` of `0..rows()`.
-    pub fn row(&self, i: usize) -> Row<'_> {
-        todo!("{i}")
-    }
-}
+#[cfg(test)]
+mod tests;
