@@ -19,7 +19,7 @@ bench: setup ## measures training, matrix products and the optimizer beside the 
 
 soak: setup ## the tests with their figures raised: more kills, faults and seeds, for hours
 	$(CARGO) build --release --workspace --bins --locked
-	ANNEAL_SOAK=1 $(CARGO) test --release --workspace --locked
+	ANNEAL_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
 
 package: setup ## dist/anneal-VERSION-x86_64.tar.gz: both programs and the licences of all that is in them
 	$(CARGO) build --release --locked -p engine -p trainer

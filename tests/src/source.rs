@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Folders that are made, not written.
 const MADE: [&str; 5] = [".git", "target", "dist", "node_modules", "proptest-regressions"];
@@ -47,15 +48,16 @@ pub struct Source {
     pub code: String,
 }
 
-/// All Rust files.
-pub fn sources() -> Vec<Source> {
-    let rust = files().into_iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
-    rust.map(|path| {
+/// All Rust files, read once.
+pub fn sources() -> &'static [Source] {
+    static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
+    let rust = || files().into_iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
+    let read = |path: PathBuf| {
         let text = text(&path).unwrap();
         let code = blank(&text);
         Source { path, text, code }
-    })
-    .collect()
+    };
+    SOURCES.get_or_init(|| rust().map(read).collect())
 }
 
 /// Replaces comments, strings and character literals by spaces, byte for byte.
@@ -155,7 +157,8 @@ pub struct Function {
 /// All functions with a body.
 pub fn functions(source: &Source) -> Vec<Function> {
     let start = regex::Regex::new(r"\bfn\s+([A-Za-z_0-9]+)").unwrap();
-    let line = |at: usize| source.code[..at].matches('\n').count() + 1;
+    let ends: Vec<usize> = source.code.match_indices('\n').map(|(at, _)| at).collect();
+    let line = |at: usize| ends.partition_point(|end| *end < at) + 1;
     let found = start.captures_iter(&source.code).filter_map(|c| {
         let at = c.get(0).unwrap().start();
         let end = body_end(&source.code[at..])? + at;

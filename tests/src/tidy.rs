@@ -23,8 +23,7 @@ fn place(source: &Source, at: usize) -> String {
 /// Every match of a pattern in the code of some sources.
 fn matches(pattern: &str, allowed: impl Fn(&Source) -> bool) -> Vec<String> {
     let pattern = Regex::new(pattern).unwrap();
-    let sources = source::sources();
-    let hits = sources.iter().filter(|s| !allowed(s)).flat_map(|s| {
+    let hits = source::sources().iter().filter(|s| !allowed(s)).flat_map(|s| {
         pattern.find_iter(&s.code).map(|m| format!("{} {}", place(s, m.start()), m.as_str().trim())).collect::<Vec<_>>()
     });
     hits.collect()
@@ -212,7 +211,7 @@ fn every_library_comes_from_the_one_registry() {
 
 #[test]
 fn every_module_says_what_it_is() {
-    let silent = source::sources().into_iter().filter(|s| !s.text.starts_with("//! "));
+    let silent = source::sources().iter().filter(|s| !s.text.starts_with("//! "));
     none("files that do not begin with a `//!` text", silent.map(|s| s.path.display().to_string()).collect());
 }
 
@@ -243,7 +242,7 @@ fn nothing_is_left_to_do() {
 fn functions_are_short() {
     let mut all: Vec<(usize, String)> = Vec::new();
     for s in source::sources() {
-        let rows = source::functions(&s).into_iter();
+        let rows = source::functions(s).into_iter();
         all.extend(
             rows.map(|f| (f.lines, format!("{}:{} {} has {} lines", s.path.display(), f.line, f.name, f.lines))),
         );

@@ -4,7 +4,7 @@
 //! Not here: free memory and disk, which can only refuse (`room`).
 
 use crate::length::Row;
-use crate::{CPU, Model, Reasons, megabytes, memory, room, time};
+use crate::{CPU, Model, Reasons, memory, room, size, time};
 use protocol::facts::{MachineFacts, PROJECTIONS};
 use protocol::job::{self, OptimizerKind};
 use protocol::plan::{Alternative, ArenaLine, Method, PlannedRun, Predicted, Recompute};
@@ -65,13 +65,13 @@ impl Budget {
         const FIELD: &str = "machine.device_memory";
         let reserve = room::reserve(machine.host_memory_total);
         let most = machine.host_memory_total - reserve;
-        let total = megabytes(machine.host_memory_total, false);
+        let total = size(machine.host_memory_total, false);
         let asked = spec.machine.device_memory.value().and_then(|text| job::bytes(&text));
         if let Some(bytes) = asked.filter(|bytes| *bytes <= most) {
             return Budget { bytes, most };
         }
-        let why = format!("{total} of memory less a reserve of {} for everything else", megabytes(reserve, true));
-        reasons.add(FIELD, megabytes(most, false), why);
+        let why = format!("{total} of memory less a reserve of {} for everything else", size(reserve, true));
+        reasons.add(FIELD, size(most, false), why);
         Budget { bytes: most, most }
     }
 }
@@ -152,12 +152,12 @@ fn explain(load: &Load, best: &Candidate, others: &[Candidate], budget: &Budget,
     } else if larger_fits {
         "more rows at once would lose more by padding than they save".to_owned()
     } else {
-        format!("the largest that pays within {}", megabytes(budget.bytes, false))
+        format!("the largest that pays within {}", size(budget.bytes, false))
     };
     reasons.add("micro_batch", n, why);
     let (word, why) = match best.recompute {
-        Recompute::None => ("none", format!("all activations fit: {} in all", megabytes(best.bytes, true))),
-        Recompute::Layers => ("layers", format!("kept activations would exceed {}", megabytes(budget.bytes, false))),
+        Recompute::None => ("none", format!("all activations fit: {} in all", size(best.bytes, true))),
+        Recompute::Layers => ("layers", format!("kept activations would exceed {}", size(budget.bytes, false))),
     };
     reasons.add("recompute", word, why);
 }
@@ -179,12 +179,12 @@ fn alternative(best: &Candidate, other: &Candidate) -> Alternative {
         Recompute::Layers => "every layer computed again",
     };
     let slower = (other.predicted.step_ms / best.predicted.step_ms - 1.0) * 100.0;
-    let size = match best.bytes.checked_sub(other.bytes) {
-        Some(less) => format!("{} less memory", megabytes(less, false)),
-        None => format!("{} more memory", megabytes(other.bytes - best.bytes, true)),
+    let difference = match best.bytes.checked_sub(other.bytes) {
+        Some(less) => format!("{} less memory", size(less, false)),
+        None => format!("{} more memory", size(other.bytes - best.bytes, true)),
     };
     Alternative {
-        what: format!("micro-batch {}, {recompute}: {size}, {slower:.0} % slower", other.micro_batch),
+        what: format!("micro-batch {}, {recompute}: {difference}, {slower:.0} % slower", other.micro_batch),
         micro_batch: other.micro_batch,
         recompute: other.recompute,
         bytes_peak: other.bytes,
@@ -194,7 +194,7 @@ fn alternative(best: &Candidate, other: &Candidate) -> Alternative {
 
 fn refusal(load: &Load, budget: &Budget) -> Problem {
     let needed = load.smallest_bytes();
-    let (needs, has) = (megabytes(needed, true), megabytes(budget.bytes, false));
+    let (needs, has) = (size(needed, true), size(budget.bytes, false));
     let ways = remedies(load, budget, needed);
     let remedy = if ways.is_empty() { "use a smaller model".to_owned() } else { ways.join("; ") };
     Problem::new(Code::OutOfMemory, format!("the job needs {needs} on {CPU} and has {has}"))
@@ -218,7 +218,7 @@ fn remedies(load: &Load, budget: &Budget, needed: u64) -> Vec<String> {
         ways.push(way);
     }
     if needed <= budget.most {
-        ways.push(format!("a budget of {} fits", megabytes(needed, true)));
+        ways.push(format!("a budget of {} fits", size(needed, true)));
     }
     ways
 }

@@ -214,8 +214,9 @@ impl Reasons {
     }
 }
 
-/// A size for people: "210 MB", MB being 2^20 bytes as in the job file. `up` rounds up (a need), else down (an offer).
-fn megabytes(bytes: u64, up: bool) -> String {
-    let mb = if up { bytes.div_ceil(1 << 20) } else { bytes >> 20 };
-    format!("{mb} MB")
+/// A size for people: "210 MB" or "12 KB", powers of 1024 as in the job file. `up` rounds up (a need), else down (an offer).
+fn size(bytes: u64, up: bool) -> String {
+    let (shift, unit) = if bytes >= 1 << 20 { (20, "MB") } else { (10, "KB") };
+    let number = if up { bytes.div_ceil(1 << shift) } else { bytes >> shift };
+    format!("{number} {unit}")
 }

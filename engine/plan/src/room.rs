@@ -2,7 +2,7 @@
 //!
 //! Not here: the choice of settings (`fit`); nothing on this page changes a decision, it can only refuse.
 
-use crate::{Model, megabytes, time};
+use crate::{Model, size, time};
 use protocol::facts::{MachineFacts, TensorShape, TokenFacts};
 use protocol::plan::{Method, PlannedSnapshot};
 use protocol::{Code, Outcome, Problem};
@@ -40,7 +40,7 @@ pub(crate) fn check_free_memory(device_bytes: u64, model: &Model, machine: &Mach
     if needed <= machine.host_memory_available {
         return Ok(());
     }
-    let (needs, free) = (megabytes(needed, true), megabytes(machine.host_memory_available, false));
+    let (needs, free) = (size(needed, true), size(machine.host_memory_available, false));
     Err(Problem::new(Code::OutOfMemory, format!("the job takes {needs} of memory and {free} are free now"))
         .why("other programs hold the rest; the plan itself fits this machine")
         .kept("nothing was started")
@@ -61,16 +61,16 @@ pub(crate) fn check_disk(snapshot: &PlannedSnapshot, checkpoint_bytes: u64, mach
     if needed <= machine.disk_free {
         return Ok(needed);
     }
-    let (needs, free) = (megabytes(needed, true), megabytes(machine.disk_free, false));
+    let (needs, free) = (size(needed, true), size(machine.disk_free, false));
     Err(Problem::new(Code::DiskFull, format!("the checkpoints need {needs} of disk and {free} are free"))
-        .why(format!("{copies} × {}: those kept and the one being written", megabytes(checkpoint_bytes, true)))
+        .why(format!("{copies} × {}: those kept and the one being written", size(checkpoint_bytes, true)))
         .kept("nothing was started")
         .field("snapshot.keep")
         .remedy(disk_remedy(copies, checkpoint_bytes, machine.disk_free, needed)))
 }
 
 fn disk_remedy(copies: u64, checkpoint_bytes: u64, free: u64, needed: u64) -> String {
-    let room = format!("free {} on this disk", megabytes(needed - free, true));
+    let room = format!("free {} on this disk", size(needed - free, true));
     match free / checkpoint_bytes {
         fit if fit >= 2 && fit < copies => {
             format!("{room}, or keep fewer: snapshot.keep = {} and snapshot.keep_best = 0 fit", fit - 1)

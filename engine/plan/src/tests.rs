@@ -1,9 +1,9 @@
 //! Whole plans and whole refusals: machine, model and wish in, decision out.
 
-use crate::{Model, max_length, megabytes, memory, plan, preset};
+use crate::{Model, max_length, memory, plan, preset, size};
 use proptest::prelude::*;
 use protocol::facts::{DeviceFacts, MachineFacts, ModelConfig, SetFacts, TokenFacts};
-use protocol::job::{OptimizerKind, bytes};
+use protocol::job::{Auto, OptimizerKind, bytes};
 use protocol::plan::{ModelSource, Plan, Recompute};
 use protocol::{Code, JobSpec, Outcome, Problem};
 use std::path::Path;
@@ -200,7 +200,7 @@ fn a_tight_budget_computes_layers_again_instead_of_refusing() {
 #[test]
 fn a_job_that_cannot_fit_is_refused_with_both_numbers_and_settings_that_do_fit() {
     let trained = || Case::trained(llama_135m());
-    let needs = megabytes(smallest(&trained(), &trained().plan().unwrap()), true);
+    let needs = size(smallest(&trained(), &trained().plan().unwrap()), true);
     let case = trained().set("machine.device_memory=700MB");
     let problem = case.refusal();
     assert_eq!(problem.code, Code::OutOfMemory);
@@ -361,9 +361,10 @@ fn the_libraries_behind_the_bits_are_named() {
 fn any_case() -> impl Strategy<Value = Case> {
     let data = (1u64..5000, 1u64..8, 1u64..1024, 0u64..1024);
     let machine = (20u32..36, 20u32..38, 1u32..64);
-    let wish = (0u32..3, 1u32..200, 0u64..4, 0.01f64..3.0, 1u64..10_000);
+    let wish = (0u32..3, 1u32..200, 0u64..4, 0.01f64..3.0, 1u64..10_000, 0u32..24);
     (data, machine, wish, proptest::bool::ANY).prop_map(|(data, machine, wish, trained)| {
-        let mut case = if trained { Case::trained(llama_135m()) } else { Case::fresh() };
+        let shallow = ModelConfig { layers: 3, ..llama_135m() };
+        let mut case = if trained { Case::trained(shallow) } else { Case::fresh() };
         let (rows, samples, mean, more) = data;
         let context = case.model.config.context as u64;
         let longest = (mean + more).min(context);
@@ -372,7 +373,10 @@ fn any_case() -> impl Strategy<Value = Case> {
         case.machine.host_memory_available = 1 << machine.0;
         case.machine.disk_free = 1 << machine.1;
         case.machine.cores = machine.2;
-        let (adapter, batch, kind, epochs, count) = wish;
+        let (adapter, batch, kind, epochs, count, budget) = wish;
+        if budget > 0 {
+            case = case.set(&format!("machine.device_memory={}KB", 1u64 << budget));
+        }
         if trained && adapter > 0 {
             case = case.set(&format!("model.adapter.rank={adapter}"));
         }
@@ -417,7 +421,7 @@ fn smallest(case: &Case, plan: &Plan) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_plan_keeps_the_invariants_and_every_refusal_is_earned(case in any_case()) {
@@ -438,7 +442,9 @@ fn earned(case: &Case, problem: &Problem) {
     let small = &case.machine;
     let machine =
         MachineFacts { host_memory_total: 1 << 40, host_memory_available: 1 << 40, disk_free: 1 << 45, ..desktop() };
-    let plan = plan(&case.spec(), &case.model, &case.tokens, &machine).expect("only room was missing");
+    let mut spec = case.spec();
+    spec.machine.device_memory = Auto::Auto;
+    let plan = plan(&spec, &case.model, &case.tokens, &machine).expect("only room was missing");
     match problem.code {
         Code::DiskFull => assert!(plan.memory.disk_bytes > small.disk_free),
         Code::OutOfMemory => {
