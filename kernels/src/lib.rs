@@ -42,6 +42,7 @@
 
 mod buffer;
 mod device;
+mod gemm;
 mod simd;
 mod stream;
 mod team;

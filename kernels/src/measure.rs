@@ -17,12 +17,7 @@ pub fn gemm(device: &Device, orientation: Orientation, shape: Shape, repeats: us
         (device.alloc(m * n, DType::F32)?, device.alloc(m * k, DType::F32)?, device.alloc(n * k, DType::F32)?);
     let stream = device.stream();
     [&a, &b].iter().for_each(|x| elementwise::fill(&stream, x, 0.5));
-    let product = match orientation {
-        Orientation::Nt => matmul::nt,
-        Orientation::Nn => matmul::nn,
-        Orientation::Tn => matmul::tn,
-    };
-    let seconds = best(&stream, repeats, || product(&stream, &out, &a, &b, shape, 1.0, 0.0));
+    let seconds = best(&stream, repeats, || matmul::product(&stream, orientation, &out, [&a, &b], shape, [1.0, 0.0]));
     Ok(2.0 * m as f64 * n as f64 * k as f64 / seconds / 1e9)
 }
 

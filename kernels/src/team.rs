@@ -3,11 +3,13 @@
 //! The pieces are fixed by the operation and never by the number of threads, which is what keeps results equal.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A pool of its own; the process-wide rayon pool is never started.
 #[derive(Debug)]
 pub(crate) struct Team {
     pool: Option<rayon::ThreadPool>,
+    scratch: Mutex<Vec<f32>>,
 }
 
 impl Team {
@@ -16,7 +18,7 @@ impl Team {
             |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("anneal-cpu-{i}"));
         let pool = (threads > 1).then(|| build(threads).build());
         match pool.transpose() {
-            Ok(pool) => Team { pool },
+            Ok(pool) => Team { pool, scratch: Mutex::default() },
             Err(error) => panic!("no {threads} threads for a device: {error}"),
         }
     }
@@ -52,6 +54,15 @@ impl Team {
             Some(pool) if pieces > 1 => drop(pool.broadcast(|_| take())),
             _ => take(),
         }
+    }
+
+    /// Lends `len` elements of scratch, with whatever they hold, to one caller at a time. It is kept for the next one.
+    pub(crate) fn scratch(&self, len: usize, work: impl FnOnce(&mut [f32])) {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if scratch.len() < len {
+            scratch.resize(len, 0.0);
+        }
+        work(&mut scratch[..len]);
     }
 
     /// Cuts each of `outs` into pieces of its size and runs `work(i, pieces)` on the i-th pieces of all of them.
@@ -94,6 +105,12 @@ unsafe impl<T: Send> Sync for Shared<'_, T> {}
 impl<'a, T> Shared<'a, T> {
     pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Shared { base: slice.as_mut_ptr(), len: slice.len(), lives: std::marker::PhantomData }
+    }
+
+    /// Where element `start` stands, after a check that `len` elements from there are inside.
+    pub(crate) fn base(&self, start: usize, len: usize) -> *mut T {
+        assert!(start + len <= self.len, "part of {len} at {start} of {}", self.len);
+        self.base.wrapping_add(start)
     }
 
     /// Elements `start..end`.

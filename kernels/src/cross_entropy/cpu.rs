@@ -1,15 +1,82 @@
-//! TEMP
+//! A row at a time: the largest logit, then one exponential an element, kept in place where the gradient is wanted.
+
+use super::IGNORE;
+use crate::simd::{self, exp, sum_of, vectorised};
 use crate::team::Team;
-pub(super) fn forward(_team: &Team, _nll: &mut [f32], _logits: &[f32], _targets: &[u32], _vocab: usize) {
-    todo!()
+
+/// Elements whose exponentials are added in f32 lanes; the blocks' sums are added in f64.
+const BLOCK: usize = 4096;
+
+pub(super) fn forward(team: &Team, nll: &mut [f32], logits: &[f32], targets: &[u32], vocab: usize) {
+    team.split([nll], [1], |i, [nll]| {
+        let row = &logits[i * vocab..][..vocab];
+        nll[0] = if targets[i] == IGNORE { 0.0 } else { loss(row, targets[i], |max| sum_exp(row, max)) };
+    });
 }
+
 pub(super) fn forward_backward(
-    _team: &Team,
-    _nll: &mut [f32],
-    _logits: &mut [f32],
-    _targets: &[u32],
-    _vocab: usize,
-    _scale: f32,
+    team: &Team,
+    nll: &mut [f32],
+    logits: &mut [f32],
+    targets: &[u32],
+    vocab: usize,
+    scale: f32,
 ) {
-    todo!()
+    if vocab == 0 {
+        return nll.fill(f32::NAN);
+    }
+    team.split([nll, logits], [1, vocab], |i, [nll, row]| {
+        nll[0] = if targets[i] == IGNORE { ignore(row) } else { row_backward(row, targets[i], scale) };
+    });
+}
+
+fn ignore(row: &mut [f32]) -> f32 {
+    row.fill(0.0);
+    0.0
+}
+
+fn row_backward(row: &mut [f32], target: u32, scale: f32) -> f32 {
+    let target = target as usize;
+    let Some(logit) = row.get(target).copied() else {
+        row.fill(f32::NAN);
+        return f32::NAN;
+    };
+    let max = largest(row);
+    let sum = exp_in_place(row, max);
+    scale_row(row, (f64::from(scale) / sum) as f32);
+    row[target] -= scale;
+    (sum.ln() + f64::from(max) - f64::from(logit)) as f32
+}
+
+fn loss(row: &[f32], target: u32, sum: impl Fn(f32) -> f64) -> f32 {
+    let Some(logit) = row.get(target as usize).copied() else { return f32::NAN };
+    let max = largest(row);
+    (sum(max).ln() + f64::from(max) - f64::from(logit)) as f32
+}
+
+fn sum_exp(row: &[f32], max: f32) -> f64 {
+    row.chunks(BLOCK).map(|block| f64::from(sum_exp_block(block, max))).sum()
+}
+
+fn exp_in_place(row: &mut [f32], max: f32) -> f64 {
+    row.chunks_mut(BLOCK).map(|block| f64::from(exp_block(block, max))).sum()
+}
+
+vectorised! {
+    fn largest(row: &[f32]) -> f32 {
+        simd::largest(row)
+    }
+
+    fn sum_exp_block(block: &[f32], max: f32) -> f32 {
+        sum_of(block.len(), |i| exp(block[i] - max))
+    }
+
+    fn exp_block(block: &mut [f32], max: f32) -> f32 {
+        block.iter_mut().for_each(|x| *x = exp(*x - max));
+        sum_of(block.len(), |i| block[i])
+    }
+
+    fn scale_row(row: &mut [f32], by: f32) {
+        row.iter_mut().for_each(|x| *x *= by);
+    }
 }

@@ -68,8 +68,9 @@ pub fn tn(stream: &Stream, out: &Buffer, a: &Buffer, b: &Buffer, shape: Shape, a
     product(stream, Orientation::Tn, out, [a, b], shape, [alpha, beta]);
 }
 
+/// The product of one orientation; `scale` is alpha and beta.
 #[track_caller]
-fn product(
+pub(crate) fn product(
     stream: &Stream,
     orientation: Orientation,
     out: &Buffer,
@@ -82,7 +83,7 @@ fn product(
     expect("matmul", "a", a, &[m, k]);
     expect("matmul", "b", b, &[n, k]);
     let arguments = Arguments { reads: [a, b], indices: [], writes: [out] };
-    stream.launch("matmul", arguments, move |team, [a, b], [], [out]| {
-        cpu::product(team, orientation, out, a, b, shape, scale);
+    stream.launch("matmul", arguments, move |team, reads, [], [out]| {
+        cpu::product(team, orientation, out, reads, shape, scale);
     });
 }

@@ -7,6 +7,8 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use philox::{WIDTH, philox};
+
 use crate::stream::Arguments;
 use crate::{Buffer, Stream};
 
