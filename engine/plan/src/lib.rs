@@ -176,22 +176,14 @@ fn device_memory(best: &fit::Candidate, budget: u64) -> DeviceMemory {
     DeviceMemory { name: CPU.to_owned(), bytes_total: budget, parts, bytes_peak: best.bytes }
 }
 
+/// Every product is computed by our own kernels, so that the bits depend on no other library than this one.
 fn compute(machine: &MachineFacts) -> Compute {
-    let gemm = locked_version("gemm").unwrap_or("unknown");
-    let libraries = [("anneal", env!("CARGO_PKG_VERSION")), ("gemm", gemm)];
     Compute {
         cpu: machine.cpu.clone(),
         instruction_set: machine.instruction_set.clone(),
         threads: machine.cores.max(1),
-        libraries: libraries.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<BTreeMap<_, _>>(),
+        libraries: BTreeMap::from([("anneal".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
     }
-}
-
-/// Version of a package in the lock file this binary was built from.
-fn locked_version(package: &str) -> Option<&'static str> {
-    const LOCK: &str = include_str!("../../../Cargo.lock");
-    let at = LOCK.find(&format!("name = \"{package}\"\n"))?;
-    LOCK[at..].lines().nth(1)?.strip_prefix("version = \"")?.strip_suffix('"')
 }
 
 /// Why each decision was taken, gathered on the way.

@@ -353,7 +353,6 @@ fn a_plan_survives_its_json_and_is_the_same_each_time() {
 #[test]
 fn the_libraries_behind_the_bits_are_named() {
     let libraries = Case::fresh().plan().unwrap().compute.libraries;
-    assert!(libraries["gemm"].starts_with("0."), "{libraries:?}");
     assert_eq!(libraries["anneal"], env!("CARGO_PKG_VERSION"));
 }
 
