@@ -1,1 +1,544 @@
+//! The history as its users meet it: real run folders, real journals, and a database file that is treated badly.
 
+use super::*;
+use protocol::event::Step;
+use protocol::record::Labels;
+use protocol::{Event, JobSpec};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use store::journal::Writer;
+
+/// A HOME of its own, gone with the value.
+struct Place {
+    _dir: tempfile::TempDir,
+    home: Home,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        Place { _dir: dir, home }
+    }
+
+    fn open(&self) -> History {
+        let (history, notices) = History::open(&self.home).unwrap();
+        assert_eq!(notices, []);
+        history
+    }
+
+    /// A run folder whose spec has these changes, with a journal that can be written.
+    fn run(&self, id: &str, changes: &[&str]) -> Run {
+        let changes: Vec<String> = changes.iter().map(|c| c.to_string()).collect();
+        let spec = JobSpec::parse(JOB, &changes, Path::new("/data")).unwrap();
+        let mut plan: Plan = serde_json::from_str(PLAN).unwrap();
+        plan.run.seed = spec.run.seed;
+        let folder = RunFolder::create(&self.home, id, &spec, &plan, &Labels::default()).unwrap();
+        let journal = Writer::open(&folder.journal(), id).unwrap();
+        Run { folder, journal, at_ms: 1_000_000 }
+    }
+
+    fn damaged(&self) -> usize {
+        let names = fs::read_dir(self.home.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("history-damaged-")).count()
+    }
+}
+
+struct Run {
+    folder: RunFolder,
+    journal: Writer,
+    at_ms: i64,
+}
+
+impl Run {
+    fn say(&mut self, attempt: u32, event: Event) -> &mut Run {
+        self.at_ms += 1000;
+        self.journal.append(attempt, self.at_ms, event).unwrap();
+        self.journal.flush().unwrap();
+        self
+    }
+
+    fn steps(&mut self, attempt: u32, from: u64, to: u64) -> &mut Run {
+        for n in from..=to {
+            self.at_ms += 10;
+            self.journal.append(attempt, self.at_ms, step(n, attempt)).unwrap();
+        }
+        self.journal.flush().unwrap();
+        self
+    }
+
+    fn start(&mut self) -> &mut Run {
+        self.say(1, Event::Started { step: 0, steps_total: 1000 })
+    }
+
+    fn finish(&mut self, step: u64) {
+        self.say(1, Event::Finished { step, loss: 1.0, memory: Default::default() });
+    }
+}
+
+fn step(n: u64, attempt: u32) -> Event {
+    let loss = 5.0 / (n as f64).sqrt() + f64::from(attempt) * 1e-3;
+    Event::Step(Step {
+        step: n,
+        loss,
+        grad_norm: 1.0 / (n as f64),
+        learning_rate: 1e-4,
+        targets: 100 + n % 7,
+        tokens: n * 128,
+        epoch: n as f64 / 100.0,
+        step_ms: 12.5,
+        tokens_per_second: 1e4 + n as f64,
+    })
+}
+
+fn evaluation(step: u64) -> Event {
+    let loss = 4.0 / step as f64;
+    Event::Evaluation { step, loss, perplexity: loss.exp(), tokens: 512 }
+}
+
+fn rows(history: &mut History, id: &str) -> Vec<MetricRow> {
+    let mut rows = Vec::new();
+    history
+        .metrics(id, &mut |row| {
+            rows.push(row.clone());
+            Ok(())
+        })
+        .unwrap();
+    rows
+}
+
+fn row_steps(history: &mut History, id: &str) -> Vec<u64> {
+    rows(history, id).iter().map(|row| row.step.step).collect()
+}
+
+/// Everything that can be asked.
+fn answers(history: &mut History) -> Value {
+    let list = history.jobs(None).unwrap();
+    let ids: Vec<String> = list.iter().map(|row| row.id.clone()).collect();
+    let records: Vec<JobRecord> = ids.iter().map(|id| history.job(id).unwrap()).collect();
+    let metrics: Vec<Vec<MetricRow>> = ids.iter().map(|id| rows(history, id)).collect();
+    let comparison = history.compare(&ids[0], &ids[1]).unwrap();
+    let search = history.jobs(Some("seed>=2 state:finished")).unwrap();
+    json!([list, records, metrics, comparison, search])
+}
+
+/// Three jobs: one that finished with evaluations, one restarted, one whose supervisor is gone.
+fn three_jobs(place: &Place) {
+    place
+        .run("a-finished", &["run.seed=2"])
+        .start()
+        .steps(1, 1, 300)
+        .say(1, evaluation(100))
+        .say(1, evaluation(300))
+        .finish(300);
+    let why = Problem::new(Code::TrainerDied, "the trainer was killed");
+    let mut restarted = place.run("b-restarted", &["run.seed=3", "name=\"again\""]);
+    restarted.start().steps(1, 1, 200).say(1, Event::Restarted { step: 150, why });
+    restarted
+        .say(2, Event::Started { step: 150, steps_total: 1000 })
+        .steps(2, 151, 260)
+        .say(2, Event::Stopped { step: 260 });
+    place.run("c-lost", &[]).start().steps(1, 1, 50);
+}
+
+#[test]
+fn jobs_are_listed_newest_first_with_their_numbers() {
+    let place = Place::new();
+    three_jobs(&place);
+    let mut history = place.open();
+    let list = history.jobs(None).unwrap();
+    assert_eq!(list.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["c-lost", "b-restarted", "a-finished"]);
+    let finished = &list[2];
+    assert_eq!((finished.state, finished.steps, finished.steps_total), (JobState::Finished, 300, 1000));
+    assert_eq!(
+        (finished.model.as_str(), finished.data.as_str(), finished.stage.as_str()),
+        ("tiny", "rows.jsonl", "sft")
+    );
+    assert_eq!((finished.name.as_str(), list[1].name.as_str()), ("tiny on rows.jsonl", "again"));
+    assert_eq!((finished.best_evaluation_loss, finished.tokens), (Some(4.0 / 300.0), 300 * 128));
+    let record = history.job("b-re").unwrap();
+    assert_eq!((record.attempts, record.exit_reason.as_deref()), (2, Some("stopped by the user")));
+    assert_eq!(record.fingerprints.data, "data-hash");
+    for (search, found) in [("again", 1), ("seed>=2", 2), ("state:finished loss<2", 1), ("nothing like it", 0)] {
+        assert_eq!(history.jobs(Some(search)).unwrap().len(), found, "{search}");
+    }
+}
+
+#[test]
+fn of_two_attempts_at_a_step_the_later_one_is_shown_and_no_step_is_missing() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start().steps(1, 1, 150);
+    let mut history = place.open();
+    // Steps sent again after the restart come before those that follow, and one of the first attempt comes late.
+    run.say(2, Event::Started { step: 100, steps_total: 1000 }).steps(2, 98, 120).steps(1, 99, 99);
+    history.ingest().unwrap();
+    let rows = rows(&mut history, "job");
+    let attempts: Vec<u32> = rows.iter().map(|row| row.attempt).collect();
+    assert_eq!(rows.iter().map(|row| row.step.step).collect::<Vec<_>>(), (1..=150).collect::<Vec<_>>());
+    assert_eq!((attempts[96], attempts[97], attempts[98], attempts[119], attempts[120]), (1, 2, 2, 2, 1));
+    assert_eq!(history.jobs(None).unwrap()[0].steps, 120);
+}
+
+#[test]
+fn a_job_whose_supervisor_is_gone_is_interrupted_and_can_be_resumed() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start().steps(1, 1, 5);
+    let held = store::lock::try_lock(&run.folder.lock()).unwrap().unwrap();
+    let mut history = place.open();
+    assert_eq!(history.job("job").unwrap().row.state, JobState::Running);
+    assert_eq!(history.job("job").unwrap().exit_reason, None);
+    drop(held);
+    let record = history.job("job").unwrap();
+    assert_eq!((record.row.state, record.exit_reason.as_deref()), (JobState::Interrupted, Some("supervisor lost")));
+    assert!(record.problem.unwrap().remedy.contains("anneal resume job"));
+}
+
+#[test]
+fn what_comes_in_later_is_seen_and_an_evaluation_stands_beside_its_step() {
+    let place = Place::new();
+    let mut history = place.open();
+    assert_eq!(history.jobs(None).unwrap(), []);
+    let mut run = place.run("job", &[]);
+    for n in 1..=20 {
+        run.steps(1, n, n);
+        history.ingest().unwrap();
+        assert_eq!(row_steps(&mut history, "job"), (1..=n).collect::<Vec<_>>());
+    }
+    run.say(1, evaluation(20));
+    run.folder.change_labels(|labels| labels.tags = vec!["best".into()]).unwrap();
+    history.ingest().unwrap();
+    let rows = rows(&mut history, "job");
+    assert_eq!((rows[18].evaluation_loss, rows[19].evaluation_loss), (None, Some(0.2)));
+    assert_eq!(history.jobs(Some("tag:best")).unwrap().len(), 1);
+}
+
+#[test]
+fn a_deleted_history_gives_the_same_answers_again() {
+    let place = Place::new();
+    three_jobs(&place);
+    let before = answers(&mut place.open());
+    for end in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{end}", place.home.history().display()));
+    }
+    assert_eq!(answers(&mut place.open()), before);
+    let mut open = place.open();
+    fs::remove_file(place.home.history()).unwrap();
+    open.ingest().unwrap();
+    assert_eq!(answers(&mut open), before, "deleted while it was open");
+    assert!(place.home.history().exists());
+}
+
+/// Deterministic numbers (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+#[test]
+fn a_hundred_overwritten_ranges_never_change_an_answer() {
+    let place = Place::new();
+    three_jobs(&place);
+    let before = answers(&mut place.open());
+    let whole = fs::read(place.home.history()).unwrap();
+    let (mut dice, mut said) = (Dice(17), 0);
+    for round in 0..100 {
+        let mut damaged = whole.clone();
+        let length = 1 + dice.below([8, 64, 512, 9000][round % 4]) as usize;
+        let at = dice.below((whole.len() - 1) as u64) as usize;
+        let end = (at + length).min(whole.len());
+        damaged[at..end].iter_mut().for_each(|byte| *byte = if round % 3 == 0 { 0 } else { dice.below(256) as u8 });
+        fs::write(place.home.history(), &damaged).unwrap();
+        let (mut history, mut notices) = History::open(&place.home).unwrap();
+        assert!(answers(&mut history) == before, "round {round}: {length} bytes at {at} of {}", whole.len());
+        notices.extend(history.ingest().unwrap());
+        said += notices.iter().filter(|notice| notice.code == Code::HistoryRebuilt).count();
+        drop(history);
+        assert_eq!(place.damaged(), said, "round {round}: what was damaged is kept aside, and said");
+    }
+    assert!(said > 30, "only {said} of 100 were found");
+    println!("{said} of 100 ranges mattered");
+}
+
+#[test]
+fn one_wrong_number_in_a_sound_page_is_found() {
+    let place = Place::new();
+    three_jobs(&place);
+    let before = answers(&mut place.open());
+    let bytes = fs::read(place.home.history()).unwrap();
+    let needle = (5.0 / 123f64.sqrt() + 1e-3).to_be_bytes();
+    let at = bytes.windows(8).position(|window| window == needle).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(place.home.history()).unwrap();
+    file.write_all_at(&0.25f64.to_be_bytes(), at as u64).unwrap();
+    let mut history = place.open();
+    assert_eq!(answers(&mut history), before);
+    assert_eq!(history.ingest().unwrap()[0].code, Code::HistoryRebuilt);
+    assert_eq!(history.ingest().unwrap(), [], "said once");
+    assert_eq!(place.damaged(), 1);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_kept_aside_and_said() {
+    let place = Place::new();
+    three_jobs(&place);
+    let before = answers(&mut place.open());
+    for garbage in [vec![0u8; 5000], b"SQLite format 3\0 and then nothing of the kind".to_vec()] {
+        fs::write(place.home.history(), garbage).unwrap();
+        let (mut history, notices) = History::open(&place.home).unwrap();
+        assert_eq!(notices.iter().map(|notice| notice.code).collect::<Vec<_>>(), [Code::HistoryRebuilt]);
+        assert!(notices[0].place.file.as_ref().unwrap().contains("history-damaged-"));
+        assert_eq!(answers(&mut history), before);
+    }
+    assert_eq!(place.damaged(), 2);
+}
+
+#[test]
+fn a_journal_that_was_replaced_or_shortened_is_read_anew() {
+    let place = Place::new();
+    place.run("job", &[]).start().steps(1, 1, 100);
+    let mut history = place.open();
+    let journal = place.home.run("job").unwrap().join("journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let shorter: String = text.lines().take(41).map(|line| format!("{line}\n")).collect();
+    fs::write(&journal, &shorter).unwrap();
+    history.ingest().unwrap();
+    assert_eq!(row_steps(&mut history, "job"), (1..=40).collect::<Vec<_>>());
+    let moved = journal.with_extension("other");
+    fs::write(&moved, &text).unwrap();
+    fs::rename(&moved, &journal).unwrap();
+    history.ingest().unwrap();
+    assert_eq!(row_steps(&mut history, "job"), (1..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_damaged_line_costs_that_line_and_is_said_once() {
+    let place = Place::new();
+    place.run("job", &[]).start().steps(1, 1, 20);
+    let journal = place.home.run("job").unwrap().join("journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap().replacen("\"step\":7,", "\"step\":8,", 1);
+    fs::write(&journal, text).unwrap();
+    let (mut history, notices) = History::open(&place.home).unwrap();
+    assert_eq!((notices.len(), notices[0].code), (1, Code::FileMalformed));
+    assert_eq!(row_steps(&mut history, "job"), (1..=20).filter(|n| *n != 7).collect::<Vec<_>>());
+    assert_eq!(history.ingest().unwrap(), []);
+}
+
+#[test]
+fn a_job_with_an_unreadable_plan_is_listed_and_named() {
+    let place = Place::new();
+    place.run("job", &[]).start().steps(1, 1, 3);
+    fs::write(place.home.run("job").unwrap().join("plan.json"), "{").unwrap();
+    let (mut history, notices) = History::open(&place.home).unwrap();
+    assert!(notices.iter().any(|notice| notice.place.file.as_ref().is_some_and(|f| f.ends_with("plan.json"))));
+    assert_eq!(history.jobs(None).unwrap()[0].steps, 3);
+    assert_eq!(row_steps(&mut history, "job").len(), 3);
+    assert_eq!(history.job("job").unwrap_err().code, Code::FileMalformed);
+}
+
+#[test]
+fn a_job_is_found_by_any_beginning_that_only_it_has() {
+    let place = Place::new();
+    ["job-1", "job-12", "other"].iter().for_each(|id| drop(place.run(id, &[])));
+    let mut history = place.open();
+    for (given, found) in [("o", "other"), ("job-12", "job-12"), ("job-1", "job-1")] {
+        assert_eq!(history.find(given).unwrap(), found);
+    }
+    for missing in ["", "job", "x", "other2", "%", "oth_r"] {
+        assert_eq!(history.find(missing).unwrap_err().code, Code::NotFound, "{missing}");
+    }
+}
+
+#[test]
+fn a_deleted_job_comes_back_whole_and_a_living_one_is_not_deleted() {
+    let place = Place::new();
+    three_jobs(&place);
+    let mut history = place.open();
+    let before = answers(&mut history);
+    let held = store::lock::try_lock(&place.home.run("c-lost").unwrap().join("lock")).unwrap();
+    let refused = history.delete("c-lost").unwrap_err();
+    assert_eq!(refused.code, Code::WrongState);
+    assert!(refused.remedy.contains("stop"), "{refused}");
+    drop(held);
+    history.delete("c-l").unwrap();
+    assert_eq!(history.jobs(None).unwrap().len(), 2);
+    assert_eq!(history.job("c-lost").unwrap_err().code, Code::NotFound);
+    history.restore("c-lost").unwrap();
+    assert_eq!(answers(&mut history), before);
+    history.delete("c-lost").unwrap();
+    history.free("c-lost").unwrap();
+    assert_eq!(history.restore("c-lost").unwrap_err().code, Code::NotFound);
+}
+
+#[test]
+fn two_jobs_are_compared_by_what_differs() {
+    let place = Place::new();
+    three_jobs(&place);
+    let comparison = place.open().compare("a-f", "b-r").unwrap();
+    let keys: Vec<&str> = comparison.spec.iter().map(|d| d.key.as_str()).collect();
+    assert_eq!(keys, ["name", "run.seed"]);
+    assert_eq!((comparison.data.len(), comparison.model.len()), (0, 0));
+    assert_eq!((comparison.curve_a.len(), comparison.curve_b.len()), (300, 260));
+}
+
+#[test]
+fn a_steady_stream_of_ten_thousand_rows_a_second_is_readable_at_once() {
+    const TICKS: u64 = 20;
+    const ROWS_A_TICK: u64 = 1000;
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start();
+    let mut history = place.open();
+    let (written, flushed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let mut longest = Duration::ZERO;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let start = Instant::now();
+            for tick in 0..TICKS {
+                run.steps(1, tick * ROWS_A_TICK + 1, (tick + 1) * ROWS_A_TICK);
+                flushed.lock().unwrap().push(((tick + 1) * ROWS_A_TICK, Instant::now()));
+                written.store((tick + 1) * ROWS_A_TICK, Ordering::Release);
+                thread::sleep(
+                    (start + Duration::from_millis(100 * (tick + 1))).saturating_duration_since(Instant::now()),
+                );
+            }
+        });
+        let mut seen = 0;
+        while seen < TICKS * ROWS_A_TICK {
+            history.ingest().unwrap();
+            seen = history.jobs(None).unwrap()[0].steps;
+            let mut waiting = flushed.lock().unwrap();
+            waiting.iter().filter(|(n, _)| *n <= seen).for_each(|(_, at)| longest = longest.max(at.elapsed()));
+            waiting.retain(|(n, _)| *n > seen);
+            assert!(longest < Duration::from_secs(20), "a row was readable only after {longest:?}");
+            drop(waiting);
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    assert_eq!(row_steps(&mut history, "job"), (1..=written.into_inner()).collect::<Vec<_>>());
+    println!("{} rows at 10,000 a second: each readable within {longest:?}", TICKS * ROWS_A_TICK);
+}
+
+#[test]
+fn a_burst_of_half_a_million_rows_is_taken_in_whole() {
+    const ROWS: u64 = 500_000;
+    let place = Place::new();
+    place.run("job", &[]).start().steps(1, 1, ROWS);
+    let start = Instant::now();
+    let mut history = place.open();
+    let ingested = start.elapsed();
+    let (mut next, mut sum) = (1, 0.0);
+    history
+        .metrics("job", &mut |row| {
+            assert_eq!(row.step.step, next);
+            (next, sum) = (next + 1, sum + row.step.loss);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(next, ROWS + 1);
+    assert!(ingested < Duration::from_secs(120), "{ingested:?}");
+    println!("{ROWS} rows in {ingested:?}, read again in {:?}", start.elapsed() - ingested);
+}
+
+#[test]
+fn two_histories_that_ingest_at_once_double_nothing() {
+    const ROWS: u64 = 20_000;
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start();
+    let written = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for tick in 0..20 {
+                run.steps(1, tick * ROWS / 20 + 1, (tick + 1) * ROWS / 20);
+                thread::sleep(Duration::from_millis(10));
+            }
+            written.store(ROWS, Ordering::Release);
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut history = place.open();
+                while written.load(Ordering::Acquire) < ROWS {
+                    history.ingest().unwrap();
+                    let steps = row_steps(&mut history, "job");
+                    assert_eq!(steps, (1..=steps.len() as u64).collect::<Vec<_>>());
+                }
+            });
+        }
+    });
+    let mut history = place.open();
+    assert_eq!(row_steps(&mut history, "job"), (1..=ROWS).collect::<Vec<_>>());
+    assert_eq!(place.damaged(), 0);
+}
+
+/// The child of the test below: it ingests until it is killed.
+#[test]
+#[ignore = "runs only as the child of the next test"]
+fn ingest_until_killed() {
+    let home = Home::open(Path::new(&std::env::var_os("HISTORY_TEST_HOME").unwrap())).unwrap();
+    loop {
+        let _ = History::open(&home).unwrap().0.ingest();
+    }
+}
+
+#[test]
+fn an_engine_killed_while_it_ingests_loses_and_doubles_nothing() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    let (mut dice, mut written) = (Dice(5), 0);
+    for round in 0..12 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "history::tests::ingest_until_killed", "--ignored"])
+            .env("HISTORY_TEST_HOME", place.home.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        run.steps(1 + round, written + 1, written + 5000);
+        written += 5000;
+        thread::sleep(Duration::from_millis(dice.below(120)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if round % 4 == 3 {
+            let mut history = place.open();
+            assert_eq!(row_steps(&mut history, "job"), (1..=written).collect::<Vec<_>>());
+            let sound: String = history.database.db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(sound, "ok");
+        }
+    }
+    assert_eq!(place.damaged(), 0);
+}
+
+const JOB: &str = "stage = \"sft\"\n[model]\npath = \"tiny\"\n[data]\ntrain = [\"rows.jsonl\"]\n";
+
+const PLAN: &str = r#"{
+    "version": 1, "stage": "sft", "method": {"kind": "full"}, "precision": "f32", "devices": ["cpu"], "micro_batch": 2,
+    "model": {"source": {"from": "folder", "path": "/data/tiny"}, "fingerprint": "model-hash", "tokenizer": "/data/tiny",
+        "config": {"architecture": "LlamaForCausalLM", "layers": 2, "hidden": 64, "intermediate": 128, "heads": 4,
+            "kv_heads": 2, "head_dim": 16, "vocab": 320, "context": 512, "tied": true, "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0, "initializer_range": 0.02, "eos": [2]}},
+    "data": {"tokens": "/data/tokens", "fingerprint": "tokens-hash", "data_fingerprint": "data-hash",
+        "tokenizer_fingerprint": "tokenizer-hash", "rows": 100, "row_tokens": 12800, "evaluation_rows": 4, "max_length": 128},
+    "optimizer": {"kind": "adamw", "learning_rate": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "clip": 1.0},
+    "schedule": {"kind": "cosine", "warmup_steps": 30, "total_steps": 1000},
+    "run": {"steps": 1000, "global_batch": 4, "rows_total": 4000, "seed": 1, "evaluate_every": 50},
+    "snapshot": {"every_steps": 0, "persist_every": 100, "keep": 3, "keep_best": 1}, "gradient_accumulation": 2,
+    "strategy": {"dp": 1, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "zero": 0, "schedule": "1f1b", "sequence": "ring"},
+    "recompute": "none", "placement": "device",
+    "compute": {"cpu": "a CPU", "instruction_set": "avx2", "threads": 2, "libraries": {}},
+    "memory": {"devices": [], "host_bytes_peak": 0, "disk_bytes": 0, "checkpoint_bytes": 0, "arena": []},
+    "predicted": {"step_ms": 10.0, "tokens_per_second": 1000.0, "mfu": 0.1}, "reasons": [], "alternatives": []
+}"#;
