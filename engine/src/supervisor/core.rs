@@ -106,8 +106,13 @@ pub enum Input {
     Request(u64, Request),
     /// SIGTERM to the supervisor.
     Terminate,
-    /// Everything journaled so far is durable.
-    Flushed,
+    /// Everything journaled up to this row of this attempt is durable.
+    Durable {
+        /// Attempt.
+        attempt: u32,
+        /// Step of the row; 0 = none yet.
+        step: u64,
+    },
     /// The journal could not be written; the lines are kept and tried again.
     JournalFailed(Problem),
     /// Time has passed.
@@ -215,8 +220,7 @@ pub struct Core {
     restarts: u32,
     longest_step: Duration,
     signals: u32,
-    /// Highest step journaled of the living trainer, and how far that was acknowledged.
-    journaled: u64,
+    /// Step up to which the living trainer was told that its rows are durable.
     acknowledged: u64,
     journal_down: Option<Problem>,
     looked: Now,
@@ -238,7 +242,6 @@ impl Core {
             restarts: 0,
             longest_step: Duration::ZERO,
             signals: 0,
-            journaled: 0,
             acknowledged: 0,
             journal_down: None,
             looked: Duration::ZERO,
@@ -296,7 +299,7 @@ impl Core {
             Input::Exited(death) => self.exited(death, now),
             Input::Request(id, request) => self.request(id, request, now),
             Input::Terminate => self.terminate(now),
-            Input::Flushed => self.flushed(),
+            Input::Durable { attempt, step } => self.durable(attempt, step),
             Input::JournalFailed(problem) => self.journal_failed(problem),
             Input::Tick => {}
         }
@@ -355,7 +358,7 @@ impl Core {
         if !matches!(self.stage, Stage::Spawning) {
             return;
         }
-        (self.journaled, self.acknowledged) = (0, 0);
+        self.acknowledged = 0;
         let stopping = matches!(self.wish, Wish::Stop | Wish::Shutdown);
         self.stage = Stage::Alive(Trainer {
             heard: now,
@@ -414,7 +417,6 @@ impl Core {
             Event::Step(step) => self.stepped(step.step, step.step_ms),
             Event::Checkpoint { step, bytes, seconds, .. } => self.saved(*step, *bytes, *seconds),
             Event::Skipped { step, .. } => self.stepped(*step, 0.0),
-            Event::Rewound { step, .. } => self.rewound(*step),
             Event::Paused { .. } => self.be(Patience::Paused),
             Event::Resumed { .. } => self.be(Patience::Long),
             Event::Started { .. } => self.started(),
@@ -433,7 +435,6 @@ impl Core {
             self.longest_step = self.longest_step.max(took);
         }
         trainer.stepped |= trainer.started;
-        self.journaled = self.journaled.max(step);
         if step > self.newest_step {
             self.newest_step = step;
             self.restarts = 0;
@@ -450,13 +451,6 @@ impl Core {
         if let Stage::Alive(trainer) = &mut self.stage {
             trainer.started = true;
         }
-    }
-
-    /// Steps after this one will come again and be acknowledged again.
-    fn rewound(&mut self, step: u64) {
-        self.journaled = self.journaled.min(step);
-        self.acknowledged = self.acknowledged.min(step);
-        self.be_normal();
     }
 
     fn saved(&mut self, step: u64, bytes: u64, seconds: f64) {
@@ -699,12 +693,12 @@ impl Core {
         self.actions.push(Action::Journal { attempt: self.attempt, event });
     }
 
-    fn flushed(&mut self) {
-        if let Stage::Alive(_) = self.stage
-            && self.journaled > self.acknowledged
-        {
-            self.acknowledged = self.journaled;
-            self.tell(ToTrainer::Acknowledge { step: self.journaled });
+    fn durable(&mut self, attempt: u32, step: u64) {
+        if attempt == self.attempt && matches!(self.stage, Stage::Alive(_)) {
+            let before = std::mem::replace(&mut self.acknowledged, step);
+            if step > before {
+                self.tell(ToTrainer::Acknowledge { step });
+            }
         }
         if let Some(problem) = self.journal_down.take() {
             self.journal(Event::Warning { step: self.newest_step, problem });

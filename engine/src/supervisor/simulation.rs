@@ -209,8 +209,13 @@ fn stop_while_queued_needs_no_trainer() {
 #[test]
 fn steps_are_acknowledged_only_when_the_journal_is_durable() {
     let mut core = running();
-    assert_eq!(core.step(Input::Flushed, seconds(4)), [Action::Tell(ToTrainer::Acknowledge { step: 2 })]);
-    assert_eq!(core.step(Input::Flushed, seconds(5)), []);
+    let durable = |attempt, step| Input::Durable { attempt, step };
+    assert_eq!(core.step(durable(1, 2), seconds(4)), [Action::Tell(ToTrainer::Acknowledge { step: 2 })]);
+    assert_eq!(core.step(durable(1, 2), seconds(5)), []);
+    core.step(exited(Exit::Signal(9), 0), seconds(5));
+    core.step(Input::Spawned, seconds(5));
+    assert_eq!(core.step(durable(1, 3), seconds(6)), [], "a row of the dead trainer means nothing to the new one");
+    assert_eq!(core.step(durable(2, 1), seconds(6)), [Action::Tell(ToTrainer::Acknowledge { step: 1 })]);
 }
 
 #[test]
@@ -220,7 +225,7 @@ fn training_waits_for_a_journal_that_cannot_be_written() {
     assert_eq!(core.step(Input::JournalFailed(full.clone()), seconds(4)), [Action::Tell(ToTrainer::Pause)]);
     assert_eq!(core.step(Input::JournalFailed(full.clone()), seconds(5)), []);
     core.step(said(Event::Paused { step: 2 }), seconds(5));
-    let actions = core.step(Input::Flushed, seconds(90));
+    let actions = core.step(Input::Durable { attempt: 1, step: 0 }, seconds(90));
     assert!(matches!(journaled(&actions)[..], [Event::Warning { .. }]), "{actions:?}");
     assert_eq!(actions.last(), Some(&Action::Tell(ToTrainer::Resume)));
 }
@@ -299,7 +304,9 @@ struct History {
     finals: Vec<Event>,
     exit: Option<i32>,
     acknowledged: u64,
-    flushed_step: u64,
+    /// Attempt and step of the newest row: journaled, durable.
+    row: (u32, u64),
+    durable: (u32, u64),
     hash: DefaultHasher,
 }
 
@@ -323,7 +330,8 @@ impl History {
             finals: vec![],
             exit: None,
             acknowledged: 0,
-            flushed_step: 0,
+            row: (0, 0),
+            durable: (0, 0),
             hash: DefaultHasher::new(),
         }
     }
@@ -350,8 +358,9 @@ impl History {
             35..60 => self.time_passes(),
             60..65 => self.ask(),
             65..75 => {
-                self.flushed_step = self.core.newest_step;
-                self.put(Input::Flushed);
+                let (attempt, step) = self.row;
+                self.durable = self.row;
+                self.put(Input::Durable { attempt, step });
             }
             75..77 => self.put(Input::JournalFailed(Problem::new(Code::DiskFull, "no room"))),
             77..90 => self.machine_acts(),
@@ -483,7 +492,10 @@ impl History {
                     self.attempts.push(attempt);
                 }
                 Action::Tell(command) => self.obey(command),
-                Action::Journal { event, .. } => {
+                Action::Journal { attempt, event } => {
+                    if let Event::Step(row) = &event {
+                        self.row = (attempt, row.step);
+                    }
                     assert!(self.exit.is_none() && self.finals.is_empty(), "seed {seed}: {event:?} after the end");
                     if event.ends() {
                         self.finals.push(event);
@@ -510,7 +522,8 @@ impl History {
             ToTrainer::Resume => trainer.paused = false,
             ToTrainer::Acknowledge { step } => {
                 assert!(step > self.acknowledged, "seed {}: acknowledged backwards", self.seed);
-                assert!(step <= self.flushed_step, "seed {}: acknowledged before it was durable", self.seed);
+                let durable = (self.attempts.len() as u32, step) == self.durable;
+                assert!(durable, "seed {}: acknowledged before it was durable", self.seed);
                 self.acknowledged = step;
             }
             ToTrainer::Snapshot => {}
