@@ -152,10 +152,7 @@ const BEAT: Duration = Duration::from_secs(5);
 enum Wish {
     Run,
     Pause,
-    /// Asked for through an engine.
     Stop,
-    /// Asked for by SIGTERM: shutdown, logout, `kill`.
-    Shutdown,
 }
 
 #[derive(Debug)]
@@ -359,7 +356,7 @@ impl Core {
             return;
         }
         self.acknowledged = 0;
-        let stopping = matches!(self.wish, Wish::Stop | Wish::Shutdown);
+        let stopping = self.wish == Wish::Stop;
         self.stage = Stage::Alive(Trainer {
             heard: now,
             patience: Patience::Long,
@@ -513,11 +510,13 @@ impl Core {
     fn left(&mut self) {
         match self.wish {
             Wish::Stop => self.end(Event::Stopped { step: self.safe_step }),
-            Wish::Shutdown => self.interrupted(shutdown_problem()),
-            Wish::Run | Wish::Pause => self.interrupted(
-                Problem::new(Code::TrainerDied, "the trainer was asked to end by someone else")
-                    .why("it received a signal, saved its state and left"),
-            ),
+            Wish::Run | Wish::Pause => {
+                let problem = Problem::new(Code::TrainerDied, "the trainer was asked to end by someone else")
+                    .why("it received a signal, saved its state and left")
+                    .kept(self.kept())
+                    .remedy("resume the job");
+                self.end(Event::Interrupted { step: self.safe_step, problem });
+            }
         }
     }
 
@@ -527,10 +526,6 @@ impl Core {
             Wish::Stop => {
                 self.journal(Event::Warning { step: self.safe_step, problem });
                 self.end(Event::Stopped { step: self.safe_step });
-            }
-            Wish::Shutdown => {
-                self.journal(Event::Warning { step: self.safe_step, problem });
-                self.interrupted(shutdown_problem());
             }
             _ if hopeless || self.restarts >= limits::RESTARTS => self.failed(problem),
             _ => self.restart(problem, now),
@@ -556,11 +551,6 @@ impl Core {
         let remedy = if problem.remedy.is_empty() { remedy } else { problem.remedy.clone() };
         let problem = problem.kept(self.kept()).remedy(remedy);
         self.end(Event::Failed { step: self.safe_step, problem });
-    }
-
-    fn interrupted(&mut self, problem: Problem) {
-        let problem = problem.kept(self.kept()).remedy("resume the job");
-        self.end(Event::Interrupted { step: self.safe_step, problem });
     }
 
     /// The kernel does not let go of a killed process: no second trainer may be started beside it.
@@ -590,7 +580,7 @@ impl Core {
     // ---- what others want
 
     fn request(&mut self, id: u64, request: Request, now: Now) {
-        if matches!(self.wish, Wish::Stop | Wish::Shutdown) && !matches!(request, Request::Ping | Request::Stop) {
+        if self.wish == Wish::Stop && !matches!(request, Request::Ping | Request::Stop) {
             return self.answer(id, Err("the job is stopping"));
         }
         match request {
@@ -599,7 +589,7 @@ impl Core {
             Request::Pause => self.pause(id),
             Request::Resume => self.resume(id, now),
             Request::Stop => {
-                self.stop(Wish::Stop, now);
+                self.stop(now);
                 self.answer(id, Ok(()));
             }
         }
@@ -650,17 +640,16 @@ impl Core {
     fn terminate(&mut self, now: Now) {
         self.signals += 1;
         if self.signals == 1 {
-            return self.stop(Wish::Shutdown, now);
+            return self.stop(now);
         }
         self.kill(Cause::SecondSignal, now);
     }
 
     /// Ends the job in order. Only the first asker counts; a trainer that is not there needs no time.
-    fn stop(&mut self, wish: Wish, now: Now) {
-        if matches!(self.wish, Wish::Stop | Wish::Shutdown) {
+    fn stop(&mut self, now: Now) {
+        if std::mem::replace(&mut self.wish, Wish::Stop) == Wish::Stop {
             return;
         }
-        self.wish = wish;
         self.journal(Event::Stopping { step: self.newest_step });
         let grace = self.rules.grace();
         match &mut self.stage {
@@ -779,10 +768,6 @@ fn tail_text(tail: &[String]) -> String {
 
 fn spawn_problem(problem: Problem) -> Problem {
     Problem { code: Code::TrainerDied, ..problem }
-}
-
-fn shutdown_problem() -> Problem {
-    Problem::new(Code::SupervisorLost, "the supervisor was asked to end").why("it received SIGTERM: shutdown or logout")
 }
 
 fn event_name(event: &Event) -> String {

@@ -57,7 +57,7 @@ impl Log {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn empty(&self, mut pipe: File) {
+    fn empty(&self, mut pipe: impl Read) {
         let mut file = Rotated::open(&self.path, self.file_bytes);
         let (mut cleaner, mut raw, mut text) = (Cleaner::default(), vec![0; 64 * 1024], Vec::new());
         loop {
@@ -86,6 +86,13 @@ impl Log {
             recent.drain(..surplus);
         }
     }
+}
+
+/// The last lines of a pipe, read to its end and kept nowhere.
+pub fn tail_of(pipe: impl Read) -> Vec<String> {
+    let log = Log::new(Path::new(""));
+    log.empty(pipe);
+    log.tail()
 }
 
 /// A file that gives way to a new one when it is full.
