@@ -109,21 +109,20 @@ fn last_lines(pipe: impl Read) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::verb::{Prompt, Read};
-    use std::os::unix::fs::PermissionsExt;
+    use protocol::verb::Prompt;
+    use serde_json::Value;
 
-    /// A stand-in trainer.
-    fn script(folder: &Path, text: &str) -> PathBuf {
-        let path = folder.join("anneal-trainer");
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-        path
+    /// A shell stands in for the trainer; its verb is the script it runs.
+    fn shell(text: &str, request: &impl Serialize, on_line: impl FnMut(&Line) -> ControlFlow<()>) -> Outcome<Value> {
+        let folder = tempfile::tempdir().unwrap();
+        let verb = folder.path().join("read");
+        std::fs::write(&verb, text).unwrap();
+        call(Path::new("/bin/sh"), verb.to_str().unwrap(), request, on_line)
     }
 
-    fn asked(text: &str) -> (Outcome<serde_json::Value>, Vec<Line>) {
-        let folder = tempfile::tempdir().unwrap();
+    fn asked(text: &str) -> (Outcome<Value>, Vec<Line>) {
         let mut lines = vec![];
-        let outcome = call(&script(folder.path(), text), "read", &Prompt::Text("hello".into()), |line| {
+        let outcome = shell(text, &Prompt::Text("hello".into()), |line| {
             lines.push(line.clone());
             ControlFlow::Continue(())
         });
@@ -156,9 +155,8 @@ mod tests {
 
     #[test]
     fn a_large_request_that_is_never_read_and_a_flood_of_complaints_block_nobody() {
-        let folder = tempfile::tempdir().unwrap();
-        let deaf = script(folder.path(), "yes complaint | head -c 3000000 >&2; exit 1");
-        let problem = call(&deaf, "read", &"x".repeat(10_000_000), |_| ControlFlow::Continue(())).unwrap_err();
+        let deaf = "yes complaint | head -c 3000000 >&2; exit 1";
+        let problem = shell(deaf, &"x".repeat(10_000_000), |_| ControlFlow::Continue(())).unwrap_err();
         assert!(problem.why.lines().count() == 20, "{problem}");
     }
 
@@ -170,11 +168,9 @@ mod tests {
 
     #[test]
     fn a_call_can_be_ended_from_its_lines() {
-        let folder = tempfile::tempdir().unwrap();
-        let endless = script(folder.path(), r#"echo '{"line":"text","text":"a"}'; exec sleep 600"#);
-        let request = Read::Preview { spec: Box::new(spec()), row: 1, max_length: 8 };
-        let outcome = call(&endless, "read", &request, |_| ControlFlow::Break(()));
-        assert_eq!(outcome.unwrap_err().code, Code::Cancelled);
+        let endless = r#"echo '{"line":"text","text":"a"}'; exec sleep 600"#;
+        let problem = shell(endless, &"x", |_| ControlFlow::Break(())).unwrap_err();
+        assert_eq!(problem.code, Code::Cancelled);
     }
 
     #[test]
@@ -183,10 +179,5 @@ mod tests {
         assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
         let (outcome, _) = asked(r#"printf '{"line":"result","value":"%s"}\n' "$CARGO_MANIFEST_DIR""#);
         assert_eq!(outcome.unwrap(), "");
-    }
-
-    fn spec() -> protocol::JobSpec {
-        let text = "stage = \"sft\"\n[model]\npath = \"m\"\n[data]\ntrain = [\"d\"]\n";
-        protocol::JobSpec::parse(text, &[], Path::new("/")).unwrap()
     }
 }

@@ -165,22 +165,26 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-    }
-
-    /// A supervisor that grants everything but a pause.
-    fn listen(folder: &Path, runtime: &tokio::runtime::Runtime) -> Listening {
-        let _inside = runtime.enter();
-        let (listening, mut requests) = Listening::start(folder).unwrap();
-        runtime.spawn(async move {
-            while let Some(asked) = requests.recv().await {
-                let refused = Answer::Refused { problem: Problem::new(Code::WrongState, "not now") };
-                let answer = if asked.request == Request::Pause { refused } else { Answer::Done };
-                let _ = asked.answer.send(answer);
-            }
+    /// A supervisor on a thread of its own that grants everything but a pause, until it is asked to stop twice.
+    fn listen(folder: &Path) -> std::thread::JoinHandle<()> {
+        let (folder, (told, ready)) = (folder.to_owned(), std::sync::mpsc::channel());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (listening, mut requests) = Listening::start(&folder).unwrap();
+                told.send(()).unwrap();
+                let mut stops = 0;
+                while stops < 2 {
+                    let asked = requests.recv().await.unwrap();
+                    let refused = Answer::Refused { problem: Problem::new(Code::WrongState, "not now") };
+                    stops += u32::from(asked.request == Request::Stop);
+                    asked.answer.send(if asked.request == Request::Pause { refused } else { Answer::Done }).unwrap();
+                }
+                listening.end().await;
+            });
         });
-        listening
+        ready.recv().unwrap();
+        thread
     }
 
     #[test]
@@ -189,12 +193,13 @@ mod tests {
         let deep = folder.path().join("d".repeat(200)).join("e".repeat(200));
         std::fs::create_dir_all(&deep).unwrap();
         std::fs::write(deep.join(NAME), "a stale one").unwrap();
-        let runtime = runtime();
-        let listening = listen(&deep, &runtime);
+        let supervisor = listen(&deep);
         assert_eq!(std::fs::metadata(deep.join(NAME)).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(request(&deep, Request::Ping).unwrap(), Answer::Done);
         assert!(matches!(request(&deep, Request::Pause).unwrap(), Answer::Refused { .. }));
-        runtime.block_on(listening.end());
+        assert_eq!(request(&deep, Request::Stop).unwrap(), Answer::Done);
+        assert_eq!(request(&deep, Request::Stop).unwrap(), Answer::Done, "the last answer arrives, too");
+        supervisor.join().unwrap();
         assert!(!deep.join(NAME).exists());
         assert_eq!(request(&deep, Request::Ping).unwrap_err().code, Code::SupervisorLost);
     }
@@ -202,8 +207,7 @@ mod tests {
     #[test]
     fn strangers_and_idlers_do_not_keep_an_engine_from_its_answer() {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = runtime();
-        let _listening = listen(folder.path(), &runtime);
+        let _supervisor = listen(folder.path());
         let connect = || UnixStream::connect(folder.path().join(NAME)).unwrap();
         let _idle: Vec<UnixStream> = (0..CONNECTIONS - 2).map(|_| connect()).collect();
         let mut stranger = connect();
