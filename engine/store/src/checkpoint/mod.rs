@@ -9,6 +9,8 @@
 mod manifest;
 mod restore;
 mod retain;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use manifest::{Manifest, ManifestFile};

@@ -17,7 +17,7 @@ pub struct Retained {
 
 /// Removes old checkpoints of run `run`, after the newest good one has been read again and verified. Kept are it, the
 /// `keep` newest (at least one) and the steps in `best` and `pins`. What is not named like a checkpoint or has no manifest
-/// of this run is never touched, nor is a damaged one, which counts for nothing.
+/// of this run is never touched, nor is one with missing or cut files, which counts for nothing.
 pub fn retain(disk: &dyn Disk, checkpoints: &Path, run: &str, keep: u32, best: &[u64], pins: &[u64]) -> Retained {
     let (newest, problems) = restore::newest_good(disk, checkpoints, run);
     let mut retained = Retained { removed: Vec::new(), problems };
