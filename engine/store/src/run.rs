@@ -211,3 +211,101 @@ fn text(path: &Path, limit: u64) -> Outcome<String> {
 fn malformed(path: &Path, what: &str, why: String) -> Problem {
     Problem::new(Code::FileMalformed, what).why(why).file(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SimulatedDisk;
+    use crate::testing::{Numbers, home_with_run, plan, spec};
+    use std::os::unix::fs::PermissionsExt;
+
+    const ID: &str = "20261130-150312-k3f9";
+
+    #[test]
+    fn a_new_run_holds_its_spec_plan_and_labels_for_the_user_alone() {
+        let (_folder, home) = home_with_run(ID);
+        let run = RunFolder::of(&home, ID).unwrap();
+        assert_eq!((run.id(), run.spec().unwrap(), run.plan().unwrap()), (ID, spec(), plan()));
+        assert_eq!(run.labels().unwrap(), Labels::default());
+        let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert!([run.job_file(), run.plan_file(), run.labels_file()].map(mode).iter().all(|&m| m == 0o600));
+        assert!([run.path().into(), run.checkpoints(), run.export()].map(mode).iter().all(|&m| m == 0o700));
+        assert_eq!(home.run_ids().unwrap(), [ID]);
+        assert_eq!(RealDisk.list(&home.runs()).unwrap().len(), 1, "nothing temporary is left");
+    }
+
+    #[test]
+    fn an_id_is_given_once() {
+        let (_folder, home) = home_with_run(ID);
+        let problem = RunFolder::create(&home, ID, &spec(), &plan(), &Labels::default()).unwrap_err();
+        assert_eq!(problem.code, Code::WrongState);
+        assert_eq!(RealDisk.list(&home.runs()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_run_is_not_found() {
+        let (folder, home) = home_with_run(ID);
+        for id in ["20261130-150312-0000", "../runs", ""] {
+            assert_eq!(RunFolder::of(&home, id).unwrap_err().code, Code::NotFound, "{id:?}");
+        }
+        assert_eq!(RunFolder::open(folder.path()).unwrap_err().code, Code::NotFound);
+        assert!(RunFolder::open(&home.runs().join(ID).join("../").join(ID)).is_ok());
+    }
+
+    #[test]
+    fn a_run_appears_complete_or_not_at_all_when_the_power_fails() {
+        let (disk, mut numbers) = (SimulatedDisk::default(), Numbers(1));
+        disk.create_folder(Path::new("/runs")).unwrap();
+        disk.settle();
+        let files = [("job.toml", vec![1; 700]), ("plan.json", vec![2; 3000])];
+        let (temp, path) = (Path::new("/runs/.tmp-a"), Path::new("/runs/a"));
+        appear(&disk, temp, path, &files).unwrap();
+        for instant in 0..=disk.instants() {
+            for _ in 0..40 {
+                let cut = disk.after_power_cut(instant, &mut || numbers.coin());
+                let there = cut.list(path).is_ok();
+                assert!(there || instant < disk.instants(), "it was said to be there");
+                for (name, bytes) in files.iter().filter(|_| there) {
+                    assert_eq!(&disk::read_whole(&cut, &path.join(name), 9999).unwrap(), bytes, "at {instant}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_who_label_at_once_both_get_their_word_in() {
+        let (_folder, home) = home_with_run(ID);
+        let run = RunFolder::of(&home, ID).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let run = &run;
+                scope.spawn(move || {
+                    for i in 0..5 {
+                        run.change_labels(|labels| labels.pins.push(thread * 10 + i)).unwrap();
+                    }
+                });
+            }
+        });
+        let mut pins = run.labels().unwrap().pins;
+        pins.sort_unstable();
+        assert_eq!(pins, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 30, 31, 32, 33, 34]);
+        let labels = run.change_labels(|l| (l.name, l.note) = (Some("ü \"x\"".into()), "a\nb".into())).unwrap();
+        assert_eq!(run.labels().unwrap(), labels);
+    }
+
+    #[test]
+    fn damaged_files_are_named() {
+        let (_folder, home) = home_with_run(ID);
+        let run = RunFolder::of(&home, ID).unwrap();
+        std::fs::write(run.labels_file(), "star = 7").unwrap();
+        std::fs::write(run.plan_file(), "{").unwrap();
+        let problems = [run.labels().unwrap_err(), run.plan().unwrap_err()];
+        assert!(problems.iter().all(|p| p.code == Code::FileMalformed && p.place.file.is_some()), "{problems:?}");
+        assert!(run.change_labels(|labels| labels.star = true).is_err());
+        assert_eq!(std::fs::read_to_string(run.labels_file()).unwrap(), "star = 7", "what cannot be read is kept");
+        std::fs::remove_file(run.labels_file()).unwrap();
+        assert_eq!(run.labels().unwrap(), Labels::default());
+        std::fs::write(run.job_file(), "x".repeat(2 << 20)).unwrap();
+        assert_eq!(run.spec().unwrap_err().code, Code::TooLarge);
+    }
+}

@@ -43,9 +43,11 @@ pub fn delete(home: &Home, id: &str, now_ms: i64) -> Outcome<Trashed> {
             .remedy(format!("stop it first: anneal stop {id}")));
     };
     let record = serde_json::to_vec(&Record { deleted_ms: now_ms }).unwrap_or_default();
-    disk::write_whole(&RealDisk, &run.path().join(RECORD), &record)?;
-    let to = home.trash().join(id);
-    relocate(run.path(), &to)?;
+    let (note, to) = (run.path().join(RECORD), home.trash().join(id));
+    disk::write_whole(&RealDisk, &note, &record)?;
+    relocate(run.path(), &to).inspect_err(|_| {
+        let _ = RealDisk.remove_file(&note);
+    })?;
     Ok(Trashed { id: id.to_owned(), deleted_ms: Some(now_ms), path: to })
 }
 
@@ -132,4 +134,86 @@ fn relocate(from: &Path, to: &Path) -> Outcome<()> {
         std::io::ErrorKind::AlreadyExists => Problem::new(Code::WrongState, "the place is taken").file(to),
         _ => Problem::io(&error, "moving a run folder", from),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{alone, home_with_run};
+
+    const ID: &str = "20261130-150312-k3f9";
+
+    #[test]
+    fn a_deleted_job_comes_back_as_it_was() {
+        let _alone = alone();
+        let (_folder, home) = home_with_run(ID);
+        std::fs::write(home.runs().join(ID).join("trainer.log"), "log").unwrap();
+        let names = |path: &Path| {
+            let mut names: Vec<_> = RealDisk.list(path).unwrap().into_iter().map(|l| l.name).collect();
+            names.sort();
+            names
+        };
+        let before = names(&home.runs().join(ID));
+        delete(&home, ID, 1000).unwrap();
+        assert!(home.run_ids().unwrap().is_empty());
+        let expected = Trashed { id: ID.into(), deleted_ms: Some(1000), path: home.trash().join(ID) };
+        assert_eq!(list(&home).unwrap(), [expected]);
+        assert_eq!(delete(&home, ID, 0).unwrap_err().code, Code::NotFound);
+        let run = restore(&home, ID).unwrap();
+        let after: Vec<String> = names(run.path()).into_iter().filter(|name| name != "lock").collect();
+        assert_eq!(after, before);
+        assert_eq!(home.run_ids().unwrap(), [ID]);
+        assert_eq!(restore(&home, ID).unwrap_err().code, Code::NotFound);
+    }
+
+    #[test]
+    fn a_running_job_is_not_deleted() {
+        let _alone = alone();
+        let (_folder, home) = home_with_run(ID);
+        let run = RunFolder::of(&home, ID).unwrap();
+        let held = lock::try_lock(&run.lock()).unwrap().unwrap();
+        let problem = delete(&home, ID, 0).unwrap_err();
+        assert_eq!(problem.code, Code::Busy);
+        assert!(problem.remedy.contains(ID), "{problem}");
+        assert!(run.is_held().unwrap());
+        drop(held);
+        assert!(!run.is_held().unwrap());
+        delete(&home, ID, 0).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_old_enough_is_freed() {
+        let _alone = alone();
+        let (_folder, home) = home_with_run(ID);
+        delete(&home, ID, 5000).unwrap();
+        std::fs::create_dir_all(home.trash().join(".tmp-half/freed")).unwrap();
+        assert!(free_old(&home, 5000 + GRACE_MS - 1, GRACE_MS).unwrap().is_empty());
+        assert!(free_old(&home, 4000, GRACE_MS).unwrap().is_empty(), "the clock was set back");
+        assert!(!home.trash().join(".tmp-half").exists());
+        assert_eq!(free_old(&home, 5000 + GRACE_MS, GRACE_MS).unwrap(), [ID]);
+        assert_eq!(RealDisk.list(&home.trash()).unwrap(), []);
+    }
+
+    #[test]
+    fn one_whose_time_is_unknown_is_freed_only_when_asked_for() {
+        let _alone = alone();
+        let (_folder, home) = home_with_run(ID);
+        let path = delete(&home, ID, 5000).unwrap().path;
+        std::fs::write(path.join(RECORD), "?").unwrap();
+        assert!(free_old(&home, i64::MAX, 0).unwrap().is_empty());
+        free_now(&home, ID).unwrap();
+        assert_eq!(RealDisk.list(&home.trash()).unwrap(), []);
+        assert_eq!(free_now(&home, ID).unwrap_err().code, Code::NotFound);
+        assert_eq!(free_now(&home, "../runs").unwrap_err().code, Code::NotFound);
+    }
+
+    #[test]
+    fn a_taken_place_is_not_overwritten() {
+        let _alone = alone();
+        let (_folder, home) = home_with_run(ID);
+        delete(&home, ID, 0).unwrap();
+        std::fs::create_dir(home.runs().join(ID)).unwrap();
+        assert_eq!(restore(&home, ID).unwrap_err().code, Code::WrongState);
+        assert_eq!(list(&home).unwrap().len(), 1);
+    }
 }
