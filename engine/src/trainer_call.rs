@@ -131,8 +131,9 @@ mod tests {
 
     #[test]
     fn the_request_goes_in_and_lines_and_result_come_out() {
-        let (outcome, lines) =
-            asked(r#"echo '{"line":"text","text":"a"}'; printf '{"line":"result","value":["%s",' $1; cat; echo ']}'"#);
+        let (outcome, lines) = asked(
+            r#"echo '{"line":"text","text":"a"}'; printf '{"line":"result","value":["%s",' "${0##*/}"; cat; echo ']}'"#,
+        );
         assert_eq!(outcome.unwrap(), serde_json::json!(["read", {"text": "hello"}]));
         assert_eq!(lines, [Line::Text { text: "a".into() }]);
     }

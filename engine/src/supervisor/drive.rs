@@ -449,3 +449,7 @@ fn memory_kills() -> u64 {
     let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
+
+#[cfg(test)]
+#[path = "drive_tests.rs"]
+mod tests;

@@ -40,7 +40,8 @@ pub enum Word {
 /// the run.
 /// Errors: what kept it from that; nothing runs then.
 pub fn launch(home: &Path, run_folder: &Path) -> Outcome<()> {
-    start(&beside("anneal")?, home, run_folder, scope_works())
+    let patience = START + rules(&RunFolder::open(run_folder)?.plan()?).grace();
+    start(&beside("anneal")?, home, run_folder, scope_works(), patience)
 }
 
 /// A program beside the current executable.
@@ -57,8 +58,7 @@ pub fn beside(name: &str) -> Outcome<PathBuf> {
 }
 
 /// Starts that `anneal`, in a scope or not.
-fn start(anneal: &Path, home: &Path, run_folder: &Path, scope: bool) -> Outcome<()> {
-    let patience = START + rules(&RunFolder::open(run_folder)?.plan()?).grace();
+fn start(anneal: &Path, home: &Path, run_folder: &Path, scope: bool, patience: Duration) -> Outcome<()> {
     let said = spawn_detached(anneal, home, run_folder, scope)
         .map_err(|e| Problem::internal("the supervisor could not be started").why(e.to_string()).file(anneal))?;
     match first_line(said, patience) {
@@ -71,7 +71,7 @@ fn start(anneal: &Path, home: &Path, run_folder: &Path, scope: bool) -> Outcome<
             let what = format!("the supervisor was not ready after {} s", patience.as_secs());
             Err(Problem::new(Code::SupervisorLost, what).file(&log_path(run_folder)).remedy("resume the job"))
         }
-        Err(e) => Err(died(run_folder).why(e.to_string())),
+        Err(_) => Err(died(run_folder)),
     }
 }
 
@@ -176,4 +176,57 @@ fn died(run_folder: &Path) -> Problem {
 
 fn log_path(run_folder: &Path) -> PathBuf {
     run_folder.join("supervisor.log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stand-in for `anneal`, written by another process: no descriptor of this one could keep it from being executed.
+    fn script(folder: &Path, text: &str) -> PathBuf {
+        let path = folder.join("anneal");
+        let write = "printf '#!/bin/sh\n%s\n' \"$1\" > \"$2\"; chmod 700 \"$2\"";
+        let status = Command::new("/bin/sh").args(["-c", write, "sh", text]).arg(&path).status().unwrap();
+        assert!(status.success());
+        path
+    }
+
+    fn started(text: &str, patience: Duration) -> (Outcome<()>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let outcome = start(&script(folder.path(), text), Path::new("/home/of/runs"), folder.path(), false, patience);
+        (outcome, folder)
+    }
+
+    #[test]
+    fn a_supervisor_is_nobodys_child_and_has_its_own_session() {
+        let script =
+            "echo $$ > \"$2/pid\"; echo \"$1 $ANNEAL_HOME $(pwd)\" > \"$2/said\"; echo '\"ready\"'; exec sleep 600";
+        let (outcome, folder) = started(script, Duration::from_secs(20));
+        outcome.unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join("said")).unwrap(), "supervise /home/of/runs /\n");
+        let pid: u32 = std::fs::read_to_string(folder.path().join("pid")).unwrap().trim().parse().unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let (parent, session, terminal) = (fields[1], fields[3], fields[4]);
+        let own = rustix::process::getsid(None).unwrap().as_raw_nonzero().to_string();
+        assert_ne!(parent, std::process::id().to_string());
+        assert_ne!(session, own);
+        assert_eq!(terminal, "0");
+        store::identity::signal(&store::identity::of_pid(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn what_keeps_a_supervisor_from_beginning_comes_back() {
+        let said = r#"echo '{"problem":{"code":"busy","what":"taken"}}'; exit 3"#;
+        assert_eq!(started(said, Duration::from_secs(20)).0.unwrap_err().code, Code::Busy);
+        let problem = started("echo 'no room for a stack' >&2; exit 9", Duration::from_secs(20)).0.unwrap_err();
+        assert_eq!(problem.code, Code::SupervisorLost);
+        assert!(problem.why.contains("no room for a stack"), "{problem}");
+    }
+
+    #[test]
+    fn a_supervisor_that_says_nothing_is_not_waited_for_for_ever() {
+        let problem = started("exec sleep 5", Duration::from_millis(200)).0.unwrap_err();
+        assert!(problem.what.contains("not ready"), "{problem}");
+    }
 }
