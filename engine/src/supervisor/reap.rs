@@ -1,5 +1,6 @@
 //! A trainer whose supervisor is gone: it saves and leaves by itself; one that does not is ended, and never anyone else.
 
+use super::drive::rules;
 use super::socket;
 use protocol::link::Request;
 use protocol::{Code, Outcome, Problem};
@@ -9,6 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use store::identity::{self, Identity};
 use store::lock;
+use store::run::RunFolder;
 
 /// Descriptor at which a trainer has its run's lock (`spawn`).
 const RUN_LOCK: u32 = 5;
@@ -17,12 +19,12 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Time for the kernel to clear away a killed process.
 const CLEAR: Duration = Duration::from_secs(10);
 
-/// Waits at most `patience` until nobody holds the run; a trainer that still does then, with no supervisor left, is killed.
-/// True when one had to be.
+/// Waits until nobody holds the run, as long as its trainer may take to save and leave and at least `patience`; a trainer
+/// that still holds it then, with no supervisor left, is killed. True when one had to be.
 /// Errors: `Busy` when a supervisor lives or what holds the run is no trainer of ours.
 pub fn reap(run_folder: &Path, patience: Duration) -> Outcome<bool> {
     let path = run_folder.join("lock");
-    if wait_free(&path, run_folder, patience)? {
+    if wait_free(&path, run_folder, patience.max(time_to_leave(run_folder)))? {
         return Ok(false);
     }
     refuse_if_supervised(&path, run_folder)?;
@@ -37,6 +39,12 @@ pub fn reap(run_folder: &Path, patience: Duration) -> Outcome<bool> {
         return Ok(true);
     }
     Err(busy(&path, "its trainer was killed and does not end; dmesg may tell which device or disk it waits for"))
+}
+
+/// What the plan's checkpoint takes; nothing where there is no plan that could be running.
+fn time_to_leave(run_folder: &Path) -> Duration {
+    let plan = RunFolder::open(run_folder).and_then(|run| run.plan());
+    plan.map_or(Duration::ZERO, |plan| rules(&plan).grace())
 }
 
 /// True once the lock is free; refuses as soon as a supervisor answers.
@@ -92,14 +100,14 @@ mod tests {
     use super::*;
     use std::process::{Child, Command, Stdio};
 
-    /// A process with a lock on this path, at the given descriptor.
+    /// A process with a lock on this path at the given descriptor, called `name run`.
     fn holder(path: &Path, descriptor: u32, name: &str) -> Child {
-        use std::os::unix::process::CommandExt;
-        let script =
-            format!("exec {descriptor}>>'{}'; flock -x {descriptor}; echo held; exec sleep 600", path.display());
+        let folder = path.parent().unwrap();
+        std::fs::write(folder.join("run"), "echo held; read -r nothing").unwrap();
+        let script = format!("exec {descriptor}>>lock; flock -x {descriptor}; exec -a {name} /bin/sh run");
         let mut shell = Command::new("/bin/bash");
-        shell.args(["-c", &script.replace("exec sleep", &format!("exec -a {name} sleep"))]);
-        let mut child = shell.arg0("bash").stdout(Stdio::piped()).spawn().unwrap();
+        shell.args(["-c", &script]).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
         let mut said = [0; 5];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
         child
@@ -117,10 +125,19 @@ mod tests {
     }
 
     #[test]
+    fn a_hung_trainer_that_lost_its_supervisor_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut trainer = holder(&folder.path().join("lock"), 5, "anneal-trainer");
+        assert!(reap(folder.path(), Duration::from_millis(100)).unwrap());
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&trainer.wait().unwrap()), Some(9));
+        assert!(!lock::is_held(&folder.path().join("lock")).unwrap());
+    }
+
+    #[test]
     fn a_stranger_that_holds_the_lock_is_never_signalled() {
         let folder = tempfile::tempdir().unwrap();
-        for descriptor in [5, 7] {
-            let mut stranger = holder(&folder.path().join("lock"), descriptor, "editor");
+        for (descriptor, name) in [(5, "editor"), (7, "anneal-trainer")] {
+            let mut stranger = holder(&folder.path().join("lock"), descriptor, name);
             let problem = reap(folder.path(), Duration::from_millis(100)).unwrap_err();
             assert_eq!(problem.code, Code::Busy);
             assert!(stranger.try_wait().unwrap().is_none(), "it still runs");

@@ -254,8 +254,8 @@ fn thousands_of_random_histories_keep_every_promise() {
     for seed in 0..10_000 {
         let (trace, end) = History::new(seed).play();
         ends.insert(end);
-        if seed < 100 {
-            assert_eq!(trace, History::new(seed).play().0, "seed {seed} gives two different histories");
+        if let Some(trace) = trace {
+            assert_eq!(Some(trace), History::new(seed).play().0, "seed {seed} gives two different histories");
         }
     }
     assert_eq!(ends.len(), 4, "the dice reach only these ends: {ends:?}");
@@ -307,7 +307,8 @@ struct History {
     /// Attempt and step of the newest row: journaled, durable.
     row: (u32, u64),
     durable: (u32, u64),
-    hash: DefaultHasher,
+    /// Hash of all that was done; only the first hundred are played twice and need one.
+    trace: Option<DefaultHasher>,
 }
 
 const STEPS: u64 = 30;
@@ -332,12 +333,12 @@ impl History {
             acknowledged: 0,
             row: (0, 0),
             durable: (0, 0),
-            hash: DefaultHasher::new(),
+            trace: (seed < 100).then(DefaultHasher::new),
         }
     }
 
     /// Plays until the supervisor exits, checks the end; the hash of everything that was done and the name of the end.
-    fn play(mut self) -> (u64, String) {
+    fn play(mut self) -> (Option<u64>, String) {
         for turn in 0.. {
             if self.exit.is_some() {
                 break;
@@ -349,7 +350,7 @@ impl History {
             self.turn();
         }
         self.check_end();
-        (self.hash.finish(), event_name(&self.finals[0]))
+        (self.trace.map(|trace| trace.finish()), event_name(&self.finals[0]))
     }
 
     fn turn(&mut self) {
@@ -480,7 +481,9 @@ impl History {
         }
         self.stop_asked |= matches!(input, Input::Terminate);
         let actions = self.core.step(input, self.now);
-        format!("{:?} {actions:?}", self.now).hash(&mut self.hash);
+        if let Some(trace) = &mut self.trace {
+            format!("{:?} {actions:?}", self.now).hash(trace);
+        }
         let seed = self.seed;
         for action in actions {
             match action {
