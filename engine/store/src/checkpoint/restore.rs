@@ -148,15 +148,16 @@ fn check_size(disk: &dyn Disk, dir: &Path, file: &ManifestFile) -> Outcome<()> {
 
 fn check_content(disk: &dyn Disk, dir: &Path, file: &ManifestFile) -> Outcome<()> {
     let path = dir.join(&file.name);
-    match hash(disk, &path) {
+    match hash(disk, &path, file.bytes) {
         Ok(hash) if format!("{hash:032x}") == file.xxh3_128 => Ok(()),
         Ok(_) => Err(damaged(&path, format!("the checksum of {} is wrong", file.name))),
         Err(error) => Err(damaged(&path, format!("{} cannot be read: {error}", file.name))),
     }
 }
 
-fn hash(disk: &dyn Disk, path: &Path) -> io::Result<u128> {
-    let (mut file, mut hash, mut piece) = (disk.open(path)?, Box::<Xxh3>::default(), vec![0; BUFFER_BYTES]);
+fn hash(disk: &dyn Disk, path: &Path, bytes: u64) -> io::Result<u128> {
+    let piece_bytes = usize::try_from(bytes).unwrap_or(BUFFER_BYTES).clamp(1, BUFFER_BYTES);
+    let (mut file, mut hash, mut piece) = (disk.open(path)?, Box::<Xxh3>::default(), vec![0; piece_bytes]);
     loop {
         match file.read(&mut piece) {
             Ok(0) => return Ok(hash.digest128()),

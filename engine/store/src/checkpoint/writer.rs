@@ -203,18 +203,19 @@ fn stream(
 ) -> Result<(u64, u128), WriteFailure> {
     let meter = Meter { file: disk.create(path)?, bytes: 0, hash: Box::default(), failure: None };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, meter);
-    let filled = fill(&mut out);
-    // The disk's own words before what `fill` made of them; and no second attempt at what was not written.
-    if let Some(error) = out.get_mut().failure.take() {
+    let filled = fill(&mut out).and_then(|()| Ok(out.flush()?));
+    // Taken apart, so that what could not be written is not tried again on the way out.
+    let (mut meter, _) = out.into_parts();
+    if let Some(error) = meter.failure.take() {
         return Err(error.into());
     }
     filled?;
-    let mut meter = out.into_inner().map_err(|e| e.into_error())?;
     meter.file.sync()?;
     Ok((meter.bytes, meter.hash.digest128()))
 }
 
-/// Counts and hashes what reaches the file, and remembers the first failure.
+/// Counts and hashes what reaches the file, and remembers a failure: the disk's own words count more than what `fill` makes
+/// of them.
 struct Meter {
     file: Box<dyn Output>,
     bytes: u64,
@@ -230,9 +231,10 @@ impl Write for Meter {
                 self.bytes += n as u64;
                 Ok(n)
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(error) => {
-                self.failure =
-                    Some(error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error));
+                let errno = error.raw_os_error();
+                self.failure = Some(errno.map_or_else(|| error.kind().into(), io::Error::from_raw_os_error));
                 Err(error)
             }
         }
