@@ -420,7 +420,7 @@ fn smallest(case: &Case, plan: &Plan) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_plan_keeps_the_invariants_and_every_refusal_is_earned(case in any_case()) {
