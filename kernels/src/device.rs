@@ -190,3 +190,49 @@ impl Drop for Charge {
         self.ledger.lock().in_use -= self.bytes;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_while_it_lives_and_the_peak_stays() {
+        let device = Device::cpu(1);
+        let (small, large) = (device.alloc(1, DType::F32).unwrap(), device.alloc(100, DType::U32).unwrap());
+        let view = large.slice(10..20);
+        assert_eq!(device.bytes_in_use(), 64 + 448);
+        drop((small, large));
+        assert_eq!(device.bytes_in_use(), 448, "a view keeps its memory alive");
+        drop(view);
+        assert_eq!((device.bytes_in_use(), device.bytes_peak()), (0, 512));
+    }
+
+    #[test]
+    fn a_budget_refuses_with_all_three_numbers_and_takes_nothing() {
+        let device = Device::cpu(1);
+        device.set_budget(Some(1000));
+        let held = device.alloc(200, DType::F32).unwrap();
+        let refused = device.alloc(100, DType::F32).unwrap_err();
+        assert_eq!(refused, AllocError::Budget { asked: 448, in_use: 832, budget: 1000 });
+        drop(held);
+        assert_eq!(device.bytes_in_use(), 0);
+        assert!(device.alloc(100, DType::F32).is_ok());
+    }
+
+    #[test]
+    fn more_memory_than_a_machine_can_have_is_an_error_and_no_abort() {
+        let device = Device::cpu(1);
+        for len in [usize::MAX, usize::MAX / 4, 1 << 52] {
+            assert!(matches!(device.alloc(len, DType::F32), Err(AllocError::Exhausted { .. })), "{len}");
+        }
+        assert_eq!(device.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn fresh_memory_reads_as_zero() {
+        for device in [Device::cpu(1), Device::hidden(1)] {
+            let buffer = device.alloc(33, DType::F32).unwrap();
+            assert_eq!(device.stream().to_host(&buffer), [0.0; 33], "{}", device.name());
+        }
+    }
+}

@@ -113,18 +113,20 @@ pub(crate) fn fold(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// `Σ term(i)` for i below `n`, lane i % [`LANES`] taking element i.
+/// `Σ term(x[i], y[i], …)` over the elements of slices of one length, lane i % [`LANES`] taking element i.
 #[inline(always)]
-pub(crate) fn sum_of(n: usize, term: impl Fn(usize) -> f32) -> f32 {
+pub(crate) fn sum_of<const S: usize>(slices: [&[f32]; S], term: impl Fn([f32; S]) -> f32) -> f32 {
+    let len = slices[0].len();
+    let (whole, rest) = (slices.map(|x| x[..len].as_chunks::<LANES>().0), slices.map(|x| &x[len / LANES * LANES..len]));
     let mut lanes = [0.0; LANES];
-    let whole = n / LANES * LANES;
-    for start in (0..whole).step_by(LANES) {
+    for i in 0..len / LANES {
+        let chunks = whole.map(|x| &x[i]);
         for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += term(start + lane);
+            *sum += term(chunks.map(|x| x[lane]));
         }
     }
-    for i in whole..n {
-        lanes[i - whole] += term(i);
+    for (i, sum) in lanes.iter_mut().enumerate().take(rest[0].len()) {
+        *sum += term(rest.map(|x| x[i]));
     }
     fold(lanes)
 }
@@ -172,8 +174,9 @@ mod tests {
 
     #[test]
     fn a_sum_takes_every_element_once() {
-        for n in [0, 1, 31, 32, 33, 100] {
-            assert_eq!(sum_of(n, |i| i as f32), (n * n.saturating_sub(1) / 2) as f32);
+        for n in [0usize, 1, 31, 32, 33, 100] {
+            let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            assert_eq!(sum_of([&x, &x], |[x, y]| 2.0 * x + y), 1.5 * (n * n.saturating_sub(1)) as f32);
         }
     }
 }

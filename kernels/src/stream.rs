@@ -245,3 +245,105 @@ pub(crate) fn expect(op: &str, name: &str, buffer: &Buffer, shape: &[usize]) {
     let wanted = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
     assert!(wanted == Some(buffer.len()), "{op}: `{name}` has {} elements, the shape is {shape:?}", buffer.len());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elementwise::{add, fill};
+
+    /// What stands in memory right now, which no operation of the crate would tell.
+    fn raw(buffer: &Buffer) -> Vec<u32> {
+        let _turn = buffer.device().turn();
+        // SAFETY: this thread has the turn and nothing writes while it copies.
+        unsafe { buffer.words() }.to_vec()
+    }
+
+    #[test]
+    fn hidden_memory_cannot_be_read_past_the_stream() {
+        let device = Device::hidden(1);
+        let (stream, x) = (device.stream(), device.alloc(4, DType::F32).unwrap());
+        fill(&stream, &x, 3.0);
+        stream.synchronise();
+        assert!(raw(&x).iter().all(|word| *word != 3.0f32.to_bits()));
+        assert_eq!(stream.to_host(&x), [3.0; 4]);
+    }
+
+    #[test]
+    fn hidden_work_waits_for_a_synchronisation() {
+        let device = Device::hidden(1);
+        let (stream, x) = (device.stream(), device.alloc(4, DType::F32).unwrap());
+        let before = raw(&x);
+        fill(&stream, &x, 3.0);
+        assert_eq!(raw(&x), before);
+        assert_eq!(device.stream().to_host(&x), [0.0; 4], "another stream does not wait for this one");
+        stream.synchronise();
+        assert_ne!(raw(&x), before);
+    }
+
+    #[test]
+    fn work_that_nobody_waited_for_is_done_when_its_stream_ends() {
+        let device = Device::hidden(1);
+        let x = device.alloc(4, DType::F32).unwrap();
+        fill(&device.stream(), &x, 3.0);
+        assert_eq!(device.stream().to_host(&x), [3.0; 4]);
+    }
+
+    #[test]
+    fn a_full_queue_starts_by_itself() {
+        let device = Device::hidden(1);
+        let (stream, x) = (device.stream(), device.alloc(1, DType::F32).unwrap());
+        let before = raw(&x);
+        (0..QUEUE_MAX).for_each(|_| fill(&stream, &x, 3.0));
+        assert_ne!(raw(&x), before);
+    }
+
+    #[test]
+    fn overlapping_arguments_that_are_only_read_are_revealed_once() {
+        let device = Device::hidden(1);
+        let (stream, x) = (device.stream(), device.alloc(8, DType::F32).unwrap());
+        stream.copy_from_host(&x, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+        let out = device.alloc(4, DType::F32).unwrap();
+        crate::swiglu::forward(&stream, &out, &x.slice(1..5), &x.slice(3..7));
+        let silu = |g: f32| f64::from(g) / (1.0 + f64::from(-g).exp());
+        let wanted: Vec<f64> = (1..5u8).map(|g| silu(f32::from(g)) * f64::from(g + 2)).collect();
+        crate::testing::close("out", &stream.to_host(&out), &wanted, 1e-6);
+        assert_eq!(stream.to_host(&x)[3..6], [3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn integers_come_back_as_they_went() {
+        for device in [Device::cpu(1), Device::hidden(1)] {
+            let (stream, x) = (device.stream(), device.alloc(3, DType::U32).unwrap());
+            stream.copy_from_host(&x, &[7u32, u32::MAX, 0x7fc0_0001]);
+            let mut back = [0u32; 2];
+            stream.read_into(&mut back, &x.slice(1..3));
+            assert_eq!(back, [u32::MAX, 0x7fc0_0001]);
+        }
+    }
+
+    #[test]
+    fn threads_that_share_a_device_take_turns() {
+        let device = Device::cpu(2);
+        let (x, one) = (device.alloc(50_000, DType::F32).unwrap(), device.alloc(50_000, DType::F32).unwrap());
+        fill(&device.stream(), &one, 1.0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..20).for_each(|_| add(&device.stream(), &x, &one)));
+            }
+        });
+        assert_eq!(device.stream().to_host(&x), vec![60.0; 50_000]);
+    }
+
+    #[test]
+    #[should_panic(expected = "belongs to another device")]
+    fn a_buffer_of_another_device_is_refused() {
+        fill(&Device::cpu(1).stream(), &Device::cpu(1).alloc(1, DType::F32).unwrap(), 0.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "holds U32, F32 is wanted")]
+    fn integers_are_not_taken_for_floats() {
+        let device = Device::cpu(1);
+        fill(&device.stream(), &device.alloc(1, DType::U32).unwrap(), 0.0);
+    }
+}

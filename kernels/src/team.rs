@@ -124,3 +124,26 @@ impl<'a, T> Shared<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.base.add(start), end - start) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_is_done_once_by_any_number_of_threads() {
+        for threads in 1..=4 {
+            let (team, mut seen) = (Team::new(threads), vec![0u32; 1003]);
+            team.split([&mut seen], [10], |i, [piece]| piece.iter_mut().for_each(|x| *x += 1 + i as u32));
+            assert!(seen.iter().enumerate().all(|(at, x)| *x == 1 + at as u32 / 10), "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn work_runs_on_threads_of_the_device_alone() {
+        let names = Mutex::new(Vec::new());
+        let name = || std::thread::current().name().map(str::to_owned);
+        Team::new(3).each(300, |_| names.lock().unwrap().push(name()));
+        let names = names.into_inner().unwrap();
+        assert!(names.iter().flatten().all(|name| name.starts_with("anneal-cpu-")) && names.len() == 300);
+    }
+}

@@ -68,12 +68,12 @@ vectorised! {
     }
 
     fn sum_exp_block(block: &[f32], max: f32) -> f32 {
-        sum_of(block.len(), |i| exp(block[i] - max))
+        sum_of([block], |[x]| exp(x - max))
     }
 
     fn exp_block(block: &mut [f32], max: f32) -> f32 {
         block.iter_mut().for_each(|x| *x = exp(*x - max));
-        sum_of(block.len(), |i| block[i])
+        sum_of([block], |[x]| x)
     }
 
     fn scale_row(row: &mut [f32], by: f32) {

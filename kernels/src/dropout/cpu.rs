@@ -12,11 +12,11 @@ const BLOCK: usize = 4 * WIDTH;
 const TOKENS: usize = 16;
 
 pub(super) fn forward(team: &Team, out: &mut [f32], x: &[f32], dropout: Dropout) {
-    over_tokens(team, out, x, dropout, |out, x, token| forward_token(out, x, token));
+    over_tokens(team, out, x, dropout, forward_token);
 }
 
 pub(super) fn backward(team: &Team, dx: &mut [f32], dout: &[f32], dropout: Dropout) {
-    over_tokens(team, dx, dout, dropout, |dx, dout, token| backward_token(dx, dout, token));
+    over_tokens(team, dx, dout, dropout, backward_token);
 }
 
 /// What decides over the elements of one token.

@@ -137,7 +137,6 @@ fn skinny(team: &Team, out: &mut [f32], [a, b]: [&[f32]; 2], Shape { m, n, k }: 
 
 vectorised! {
     fn dot(a: &[f32], b: &[f32]) -> f32 {
-        let b = &b[..a.len()];
-        sum_of(a.len(), |i| a[i] * b[i])
+        sum_of([a, b], |[a, b]| a * b)
     }
 }

@@ -26,10 +26,10 @@ fn over_runs(team: &Team, x: &[f32], block: impl Fn(&[f32]) -> f32 + Sync) -> f6
 
 vectorised! {
     fn sum_block(x: &[f32]) -> f32 {
-        sum_of(x.len(), |i| x[i])
+        sum_of([x], |[x]| x)
     }
 
     fn squares_block(x: &[f32]) -> f32 {
-        sum_of(x.len(), |i| x[i] * x[i])
+        sum_of([x], |[x]| x * x)
     }
 }

@@ -64,7 +64,7 @@ fn weight_gradient(team: &Team, dweight: &mut [f32], from: [&[f32]; 2], rstd: &[
 
 vectorised! {
     fn forward_row(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) -> f32 {
-        let mean = sum_of(x.len(), |i| x[i] * x[i]) / x.len() as f32;
+        let mean = sum_of([x], |[x]| x * x) / x.len() as f32;
         let rstd = 1.0 / (mean + eps).sqrt();
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
             *out = weight * (x * rstd);
@@ -76,7 +76,7 @@ vectorised! {
     fn backward_row(dx: &mut [f32], from: [&[f32]; 3], rstd: f32, accumulate: bool) {
         let n = dx.len();
         let [x, dout, weight] = from.map(|row| &row[..n]);
-        let mean = sum_of(n, |i| x[i] * (weight[i] * dout[i])) / n as f32;
+        let mean = sum_of([x, weight, dout], |[x, weight, dout]| x * (weight * dout)) / n as f32;
         let back = rstd * rstd * mean;
         if accumulate {
             (0..n).for_each(|i| dx[i] += rstd * (weight[i] * dout[i] - x[i] * back));

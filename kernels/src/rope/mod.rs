@@ -37,7 +37,7 @@ pub fn backward(stream: &Stream, dx: &Buffer, positions: &Buffer, inv_freq: &Buf
 #[track_caller]
 fn turn(op: &'static str, stream: &Stream, x: &Buffer, positions: &Buffer, inv_freq: &Buffer, sign: f32) {
     let row = positions.len() * 2 * inv_freq.len();
-    let heads = if row == 0 { 0 } else { x.len() / row };
+    let heads = x.len().checked_div(row).unwrap_or(0);
     expect(op, "x", x, &[positions.len(), heads, 2 * inv_freq.len()]);
     let arguments = Arguments { reads: [inv_freq], indices: [positions], writes: [x] };
     stream.launch(op, arguments, move |team, [inv_freq], [positions], [x]| {

@@ -190,8 +190,7 @@ impl Work<'_> {
 
 vectorised! {
     fn dot(a: &[f32], b: &[f32]) -> f32 {
-        let b = &b[..a.len()];
-        sum_of(a.len(), |i| a[i] * b[i])
+        sum_of([a, b], |[a, b]| a * b)
     }
 
     /// `p = e^(score - lse)` and `dscore = p · (dp - delta) · scale` in place, both zero where nothing is seen.

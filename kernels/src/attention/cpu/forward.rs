@@ -133,7 +133,7 @@ vectorised! {
         let next = if here > *max { here } else { *max };
         row.iter_mut().for_each(|x| *x = exp(*x - next));
         let correction = if *max == f32::NEG_INFINITY { 0.0 } else { exp(*max - next) };
-        *sum = *sum * correction + sum_of(row.len(), |i| row[i]);
+        *sum = *sum * correction + sum_of([row], |[x]| x);
         if correction != 1.0 {
             acc.iter_mut().for_each(|acc| *acc *= correction);
         }
