@@ -10,6 +10,7 @@
 pub mod arena;
 pub mod batch;
 pub mod bench;
+pub mod checkpoint;
 pub mod generation;
 pub mod guard;
 pub mod link;

@@ -9,6 +9,7 @@ use crate::model::{Model, TrainingOptions};
 use crate::optimizer::AdamW;
 use crate::step::{Learner, Progress, StepOutcome, step};
 use crate::weights::WeightSource;
+use formats::model_folder::SpecialIds;
 use kernels::Device;
 use protocol::job::Precision;
 use protocol::plan::Plan;
@@ -23,6 +24,8 @@ pub struct Rank {
     pub(crate) optimizer: AdamW,
     pub(crate) progress: Progress,
     pub(crate) best: Option<Best>,
+    /// Ids that the first model's configuration names, carried into checkpoints.
+    pub(crate) special_ids: SpecialIds,
     batch: MicroBatch,
 }
 
@@ -64,7 +67,8 @@ impl Rank {
             return Err(Problem::internal(format!("the plan's arena lists {name}, which nothing uses")));
         }
         let (progress, batch) = (Progress::default(), MicroBatch::default());
-        Ok(Rank { plan: plan.clone(), rank, model, optimizer, progress, best: None, batch })
+        let special_ids = weights.special_ids();
+        Ok(Rank { plan: plan.clone(), rank, model, optimizer, progress, best: None, special_ids, batch })
     }
 
     /// Makes the next step over `rows`, the plan's training rows.

@@ -2,18 +2,24 @@
 
 use crate::random::{self, Purpose};
 use formats::adapter::Adapter;
-use formats::model_folder::ModelFolder;
+use formats::fingerprint;
+use formats::model_folder::{ModelFolder, SpecialIds};
 use kernels::random::Draw;
 use kernels::{Buffer, Stream, elementwise, random as kernel_random};
-use protocol::Outcome;
 use protocol::facts::{ModelConfig, TensorShape};
 use protocol::plan::{Method, ModelSource, Plan};
+use protocol::{Code, Outcome, Problem};
 use std::path::Path;
 
 /// Gives the values of tensors, one at a time.
 pub trait WeightSource {
     /// Puts the values of `tensor` into `buffer`.
     fn load(&self, tensor: &TensorShape, stream: &Stream, buffer: &Buffer) -> Outcome<()>;
+
+    /// Ids besides the end token that the model's configuration names.
+    fn special_ids(&self) -> SpecialIds {
+        SpecialIds::default()
+    }
 }
 
 /// Where a run's first weights come from: the plan's folder or fresh numbers, with a fresh adapter where there is one.
@@ -37,9 +43,21 @@ pub fn restored(plan: &Plan, checkpoint: &Path) -> Outcome<Box<dyn WeightSource>
 
 fn base(plan: &Plan) -> Outcome<Box<dyn WeightSource>> {
     Ok(match &plan.model.source {
-        ModelSource::Folder { path } => Box::new(ModelFolder::open(path)?),
+        ModelSource::Folder { path } => Box::new(unchanged(path, &plan.model.fingerprint)?),
         ModelSource::Scratch => Box::new(Fresh::new(&plan.model.config, plan.run.seed)),
     })
+}
+
+/// The model folder at `path`, refused by name where its weights are not those that were planned with.
+fn unchanged(path: &Path, fingerprint: &str) -> Outcome<ModelFolder> {
+    let folder = ModelFolder::open(path)?;
+    if fingerprint::files(&folder.weight_files())? == fingerprint {
+        return Ok(folder);
+    }
+    Err(Problem::new(Code::ModelChanged, "the weights of the model changed since the job was planned")
+        .file(path)
+        .kept("the run's checkpoints are untouched")
+        .remedy("put the model back as it was, or start a new job"))
 }
 
 /// Fresh weights: normal with standard deviation `initializer_range`; norms 1. Each value is a function of seed, tensor
@@ -105,9 +123,17 @@ impl WeightSource for WithAdapter {
         let from = if tensor.name.starts_with("base_model.") { &self.adapter } else { &self.base };
         from.load(tensor, stream, buffer)
     }
+
+    fn special_ids(&self) -> SpecialIds {
+        self.base.special_ids()
+    }
 }
 
 impl WeightSource for ModelFolder {
+    fn special_ids(&self) -> SpecialIds {
+        ModelFolder::special_ids(self)
+    }
+
     fn load(&self, tensor: &TensorShape, stream: &Stream, buffer: &Buffer) -> Outcome<()> {
         let mut values = vec![0.0; buffer.len()];
         self.read_f32(&tensor.name, &mut values)?;
