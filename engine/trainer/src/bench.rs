@@ -57,7 +57,7 @@ pub fn bench_train(
 }
 
 /// The plan of a benchmark: everything in one micro-batch, at a rate that keeps the loss finite.
-fn plan(config: &ModelConfig, method: &Method, batch: u32, length: u32, steps: u32) -> Plan {
+pub(crate) fn plan(config: &ModelConfig, method: &Method, batch: u32, length: u32, steps: u32) -> Plan {
     let steps = u64::from(steps) + 1;
     let recompute = Recompute::None;
     let none = || String::new();

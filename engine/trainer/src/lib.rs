@@ -21,5 +21,7 @@ pub mod random;
 pub mod rank;
 pub mod schedule;
 pub mod step;
+#[cfg(test)]
+mod testing;
 pub mod verb;
 pub mod weights;

@@ -166,3 +166,6 @@ fn check(plan: &Plan, rank: u32) -> Outcome<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,29 @@ fn factor(schedule: &PlannedSchedule, step: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::golden;
+    use serde_json::Value;
+
+    #[test]
+    fn rates_are_those_of_transformers() {
+        let text = std::fs::read(golden("optim/lr_schedules.json")).unwrap();
+        let all: Value = serde_json::from_slice(&text).unwrap();
+        let names = ["linear", "linear_nowarm", "cosine", "cosine_nowarm", "constant", "constant_with_warmup"];
+        for name in names {
+            let s = &all["schedules"][name];
+            let kind = match s["type"].as_str().unwrap() {
+                "linear" => ScheduleKind::Linear,
+                "cosine" => ScheduleKind::Cosine,
+                _ => ScheduleKind::Constant,
+            };
+            let planned = schedule(kind, s["warmup"].as_u64().unwrap(), s["total"].as_u64().unwrap());
+            for (step, expected) in s["lr"].as_array().unwrap().iter().enumerate() {
+                let (expected, found) =
+                    (expected.as_f64().unwrap(), rate(&planned, s["base_lr"].as_f64().unwrap(), step as u64));
+                assert!((found - expected).abs() <= 1e-9 * expected, "{name}, step {step}: {found}, not {expected}");
+            }
+        }
+    }
 
     fn schedule(kind: ScheduleKind, warmup_steps: u64, total_steps: u64) -> PlannedSchedule {
         PlannedSchedule { kind, warmup_steps, total_steps }

@@ -166,3 +166,30 @@ fn no_targets(step: u64) -> Problem {
 pub fn clip_factor(grad_norm: f64, clip: f64) -> f32 {
     if clip > 0.0 { (clip / (grad_norm + 1e-6)).min(1.0) as f32 } else { 1.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::golden;
+    use serde_json::Value;
+
+    #[test]
+    fn clipping_is_that_of_torch() {
+        let text = std::fs::read(golden("optim/clip.json")).unwrap();
+        let all: Value = serde_json::from_slice(&text).unwrap();
+        let two = all["cases"].as_array().unwrap().iter().filter(|c| c["norm_type"] == 2);
+        let mut clipped = 0;
+        for case in two {
+            let (norm, max) = (case["total_norm"].as_f64().unwrap(), case["max_norm"].as_f64().unwrap());
+            let factor = f64::from(clip_factor(norm, max));
+            assert!(factor * norm <= max && (factor == 1.0) == (norm + 1e-6 <= max), "{case}");
+            clipped += u32::from(factor < 1.0);
+        }
+        assert!(clipped >= 3);
+    }
+
+    #[test]
+    fn a_clip_of_zero_means_none() {
+        assert_eq!((clip_factor(1e9, 0.0), clip_factor(2.0, 1.0)), (1.0, 0.499_999_75));
+    }
+}

@@ -13,6 +13,7 @@ mod order;
 
 pub use order::Order;
 
+use formats::tokens::TokenSet;
 use protocol::plan::PlannedRun;
 use protocol::{Code, Outcome, Problem};
 
@@ -36,6 +37,17 @@ pub trait RowSource {
     fn rows(&self) -> u64;
     /// Row `index` of `0..rows()`.
     fn row(&self, index: u64) -> Row<'_>;
+}
+
+impl RowSource for TokenSet {
+    fn rows(&self) -> u64 {
+        TokenSet::rows(self) as u64
+    }
+
+    fn row(&self, index: u64) -> Row<'_> {
+        let row = TokenSet::row(self, index as usize);
+        Row { tokens: row.tokens, trained: row.trained, segments: row.segments }
+    }
 }
 
 impl Row<'_> {

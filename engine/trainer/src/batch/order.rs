@@ -70,7 +70,8 @@ mod tests {
 
     #[test]
     fn epochs_and_seeds_have_orders_of_their_own() {
-        let order = |seed, epoch| (0..50).map(|i| Order::new(50, seed).row(epoch * 50 + i)).collect::<Vec<_>>();
+        let order =
+            |seed: u64, epoch: u64| (0..50).map(|i| Order::new(50, seed).row(epoch * 50 + i)).collect::<Vec<_>>();
         assert_ne!(order(1, 0), order(1, 1));
         assert_ne!(order(1, 0), order(2, 0));
         assert_ne!(order(1, 0), (0..50).collect::<Vec<_>>());

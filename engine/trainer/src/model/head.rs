@@ -20,7 +20,7 @@ pub struct Head {
     rstd: Rows,
     /// Logits of one chunk, or their gradients [chunk, V].
     logits: Rows,
-    nll: Rows,
+    pub(super) nll: Rows,
     /// Σ nll of a micro-batch [1].
     pub(crate) loss: Buffer,
     /// Rows of a chunk.

@@ -19,6 +19,8 @@ pub mod parameter;
 pub mod pass;
 pub mod projection;
 pub mod rows;
+#[cfg(test)]
+mod tests;
 pub mod work;
 
 use crate::arena::Arena;

@@ -1,0 +1,223 @@
+//! What tests of several modules share: golden files, rows held in memory, plans of small runs.
+
+use crate::batch::{MicroBatch, Order, Row, RowSource};
+use crate::bench;
+use crate::weights::WeightSource;
+use formats::fingerprint;
+use formats::model_folder::ModelFolder;
+use kernels::Device;
+use plan::memory::table;
+use protocol::facts::ModelConfig;
+use protocol::plan::{Method, ModelSource, Plan, Recompute};
+use safetensors::SafeTensors;
+use std::path::PathBuf;
+
+/// A file or folder below `tests/golden`.
+pub fn golden(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(path)
+}
+
+/// A safetensors file of reference values.
+pub struct Golden(Vec<u8>);
+
+impl Golden {
+    pub fn open(path: &str) -> Golden {
+        Golden(std::fs::read(golden(path)).unwrap())
+    }
+
+    fn tensors(&self) -> SafeTensors<'_> {
+        SafeTensors::deserialize(&self.0).unwrap()
+    }
+
+    pub fn shape(&self, name: &str) -> Vec<usize> {
+        self.tensors().tensor(name).unwrap().shape().to_vec()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.tensors().names().into_iter().map(|n| n.to_string()).collect()
+    }
+
+    pub fn f32(&self, name: &str) -> Vec<f32> {
+        let tensors = self.tensors();
+        let view = tensors.tensor(name).unwrap();
+        assert_eq!(view.dtype(), safetensors::Dtype::F32, "{name}");
+        view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    pub fn f64(&self, name: &str) -> Vec<f64> {
+        let tensors = self.tensors();
+        let view = tensors.tensor(name).unwrap();
+        assert_eq!(view.dtype(), safetensors::Dtype::F64, "{name}");
+        view.data().chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    pub fn i64(&self, name: &str) -> Vec<i64> {
+        let tensors = self.tensors();
+        let view = tensors.tensor(name).unwrap();
+        assert_eq!(view.dtype(), safetensors::Dtype::I64, "{name}");
+        view.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    /// Rows of `<prefix>input_ids`, `attention_mask`, `labels`: right padding is cut off.
+    pub fn rows(&self) -> Vec<OwnedRow> {
+        let shape = self.shape("input_ids");
+        let length = shape[shape.len() - 1];
+        let (ids, mask, labels) = (self.i64("input_ids"), self.i64("attention_mask"), self.i64("labels"));
+        (0..ids.len() / length)
+            .map(|r| {
+                let real = mask[r * length..][..length].iter().sum::<i64>() as usize;
+                OwnedRow::new(&ids[r * length..][..real], &labels[r * length..][..real], &[real])
+            })
+            .collect()
+    }
+}
+
+/// A row that owns its parts.
+#[derive(Clone, Debug)]
+pub struct OwnedRow {
+    pub tokens: Vec<u32>,
+    pub trained: Vec<u8>,
+    pub segments: Vec<u32>,
+}
+
+impl OwnedRow {
+    pub fn new(ids: &[i64], labels: &[i64], segments: &[usize]) -> OwnedRow {
+        OwnedRow {
+            tokens: ids.iter().map(|i| *i as u32).collect(),
+            trained: labels.iter().map(|l| u8::from(*l != -100)).collect(),
+            segments: segments.iter().map(|s| *s as u32).collect(),
+        }
+    }
+
+    pub fn row(&self) -> Row<'_> {
+        Row { tokens: &self.tokens, trained: &self.trained, segments: &self.segments }
+    }
+}
+
+/// Rows in memory.
+pub struct Rows(pub Vec<OwnedRow>);
+
+impl RowSource for Rows {
+    fn rows(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn row(&self, index: u64) -> Row<'_> {
+        self.0[index as usize].row()
+    }
+}
+
+impl Rows {
+    /// Rows that a run with this seed draws in the order given here, in its first epoch.
+    pub fn drawn_in_order(rows: Vec<OwnedRow>, seed: u64) -> Rows {
+        let order = Order::new(rows.len() as u64, seed);
+        let mut placed = rows.clone();
+        for (p, row) in rows.into_iter().enumerate() {
+            placed[order.row(p as u64) as usize] = row;
+        }
+        Rows(placed)
+    }
+
+    /// `rows` rows of one to three segments, all tokens below `vocab`, the longest with `longest` tokens.
+    pub fn made_up(rows: usize, longest: usize, vocab: u32) -> Rows {
+        let made = (0..rows).map(|r| {
+            let length = longest - (r * 3) % (longest - 2);
+            let first = length.div_ceil(r % 3 + 1);
+            let segments = (0..length).collect::<Vec<_>>().chunks(first).map(|c| c.len() as u32).collect();
+            OwnedRow {
+                tokens: (0..length).map(|i| (i * 7 + r * 13) as u32 % vocab).collect(),
+                trained: (0..length).map(|i| u8::from((i + r) % 4 != 0)).collect(),
+                segments,
+            }
+        });
+        Rows(made.collect())
+    }
+
+    pub fn batch(&self) -> MicroBatch {
+        let mut batch = MicroBatch::default();
+        batch.fill((0..self.rows()).map(|i| (i, self.row(i))), usize::MAX).unwrap();
+        batch
+    }
+
+    fn longest(&self) -> u32 {
+        self.0.iter().map(|r| r.tokens.len() as u32).max().unwrap()
+    }
+}
+
+/// CPU with one and two threads, and the double whose memory cannot be read.
+pub fn devices() -> [Device; 3] {
+    [Device::cpu(1), Device::cpu(2), Device::hidden(2)]
+}
+
+/// A shape in which no two sizes are equal.
+pub fn odd_config(tied: bool) -> ModelConfig {
+    ModelConfig {
+        architecture: "LlamaForCausalLM".into(),
+        layers: 3,
+        hidden: 20,
+        intermediate: 28,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 4,
+        vocab: 61,
+        context: 64,
+        tied,
+        rms_norm_eps: 1e-5,
+        rope_theta: 1e4,
+        initializer_range: 0.1,
+        eos: vec![2],
+    }
+}
+
+pub fn lora(rank: u32, dropout: f64, targets: &[&str]) -> Method {
+    let targets = targets.iter().map(|t| t.to_string()).collect();
+    Method::Lora { rank, alpha: 2.0 * f64::from(rank), dropout, targets }
+}
+
+/// A plan of a run from fresh weights over `rows`; change its fields, then [`arranged`].
+pub fn plan_of(config: &ModelConfig, method: &Method, rows: &Rows, steps: u64, global_batch: u32) -> Plan {
+    let mut plan = bench::plan(config, method, global_batch, rows.longest(), steps as u32);
+    plan.data.rows = rows.rows();
+    plan.run.steps = steps;
+    plan.run.rows_total = steps * u64::from(global_batch);
+    plan.schedule.total_steps = steps;
+    plan
+}
+
+/// The same plan with an arena for its micro-batch and recomputation.
+pub fn arranged(mut plan: Plan, micro_batch: u32, recompute: Recompute) -> Plan {
+    (plan.micro_batch, plan.recompute) = (micro_batch, recompute);
+    plan.gradient_accumulation = plan.run.global_batch.div_ceil(micro_batch);
+    let (config, kind) = (&plan.model.config, plan.optimizer.kind);
+    plan.memory.arena = table(config, &plan.method, kind, micro_batch, plan.data.max_length, recompute);
+    plan
+}
+
+/// The same plan, starting from a golden model folder.
+pub fn from_folder(mut plan: Plan, folder: &str) -> Plan {
+    let path = golden(folder);
+    plan.model.fingerprint = fingerprint::files(&ModelFolder::open(&path).unwrap().weight_files()).unwrap();
+    plan.model.tokenizer = path.clone();
+    plan.model.source = ModelSource::Folder { path };
+    plan
+}
+
+/// A model folder as a source of weights.
+pub fn folder(path: &str) -> (ModelConfig, Box<dyn WeightSource>) {
+    let folder = ModelFolder::open(&golden(path)).unwrap();
+    (folder.config().clone(), Box::new(folder))
+}
+
+/// Largest absolute difference.
+pub fn distance(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| if a.is_finite() { (a - b).abs() } else { f32::INFINITY }).fold(0.0, f32::max)
+}
+
+/// |a - b| / |b| in L2.
+pub fn relative(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let difference: f64 = a.iter().zip(b).map(|(a, b)| square(a - b)).sum();
+    (difference / b.iter().map(|b| square(*b)).sum::<f64>().max(1e-30)).sqrt()
+}
