@@ -111,25 +111,21 @@ impl Generator {
         each: &mut dyn FnMut(u32) -> Outcome<()>,
     ) -> Outcome<(Vec<u32>, Stop)> {
         self.check(prompt)?;
+        let most = options.max_tokens.min(self.context - prompt.len());
         let mut written: Vec<u32> = Vec::new();
         let mut logits = self.advance(prompt, 0);
-        while written.len() < options.max_tokens {
+        while written.len() < most {
             let token = choose(&logits, options, written.len() as u64)?;
             if options.ends.contains(&token) {
                 return Ok((written, Stop::End));
             }
             written.push(token);
             each(token)?;
-            let past = prompt.len() + written.len() - 1;
-            if written.len() == options.max_tokens {
-                break;
+            if written.len() < most {
+                logits = self.advance(&[token], prompt.len() + written.len() - 1);
             }
-            if past >= self.context {
-                return Ok((written, Stop::Context));
-            }
-            logits = self.advance(&[token], past);
         }
-        Ok((written, Stop::Length))
+        Ok((written, if most < options.max_tokens { Stop::Context } else { Stop::Length }))
     }
 
     fn check(&self, prompt: &[u32]) -> Outcome<()> {
@@ -221,3 +217,8 @@ fn choose(logits: &[f32], options: &Options, place: u64) -> Outcome<u32> {
     }
     Ok(best as u32)
 }
+
+#[cfg(test)]
+mod real;
+#[cfg(test)]
+mod tests;

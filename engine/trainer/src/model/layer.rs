@@ -159,6 +159,13 @@ impl Layer {
         self.project(pass, DOWN, out, &kept.act.first(n), kept, true);
     }
 
+    /// Fills `kept` again from `x_ND`, all but the layer's output, which the backward pass does not need.
+    pub fn again(&self, pass: &Pass<'_>, x: &Buffer, kept: &Kept) {
+        self.inner(pass, x, kept, attend);
+        let act = kept.act.first(pass.places());
+        self.projections[DOWN].lower(pass, Saved { x: &act, low: kept.low[DOWN].as_ref() });
+    }
+
     /// Turns `work.dx`, the gradient of the layer's output, into that of its input (as far as anything below wants it)
     /// and adds to the gradients of what moves. `kept` is used up.
     pub fn backward(&self, pass: &Pass<'_>, x: &Buffer, kept: &Kept, work: &Work) {

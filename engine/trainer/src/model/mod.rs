@@ -198,7 +198,7 @@ impl Model {
         for (l, layer) in self.decoder.layers.iter().enumerate().rev() {
             // The last layer's activations are still there from the forward pass.
             if training.recompute == Recompute::Layers && l + 1 < last {
-                layer.inner(pass, &self.x(l, n), &self.kept[l], attend);
+                layer.again(pass, &self.x(l, n), &self.kept[l]);
             }
             layer.backward(pass, &self.x(l, n), &self.kept[l], work);
         }

@@ -49,11 +49,19 @@ impl Projection {
         let n = pass.places();
         matmul::nt(pass.stream, y, saved.x, &self.weight.weight, Shape { m: n, n: o, k: i }, 1.0, beta(add));
         if let (Some(adapter), Some(low)) = (&self.adapter, saved.low) {
-            let r = adapter.rank();
-            let low = low.first(n);
+            self.lower(pass, saved);
+            let shape = Shape { m: n, n: o, k: adapter.rank() };
+            matmul::nt(pass.stream, y, &low.first(n), &adapter.b.weight, shape, adapter.scale, 1.0);
+        }
+    }
+
+    /// The part of the forward pass that the backward pass needs: dropout(x) Aᵀ, where there is an adapter.
+    pub fn lower(&self, pass: &Pass<'_>, saved: Saved<'_>) {
+        if let (Some(adapter), Some(low)) = (&self.adapter, saved.low) {
+            let (n, [_, i]) = (pass.places(), self.sizes());
             let input = adapter.input(pass, saved.x);
-            matmul::nt(pass.stream, &low, &input, &adapter.a.weight, Shape { m: n, n: r, k: i }, 1.0, 0.0);
-            matmul::nt(pass.stream, y, &low, &adapter.b.weight, Shape { m: n, n: o, k: r }, adapter.scale, 1.0);
+            let shape = Shape { m: n, n: adapter.rank(), k: i };
+            matmul::nt(pass.stream, &low.first(n), &input, &adapter.a.weight, shape, 1.0, 0.0);
         }
     }
 
