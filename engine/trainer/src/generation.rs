@@ -219,6 +219,4 @@ fn choose(logits: &[f32], options: &Options, place: u64) -> Outcome<u32> {
 }
 
 #[cfg(test)]
-mod real;
-#[cfg(test)]
 mod tests;

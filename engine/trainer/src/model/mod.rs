@@ -18,6 +18,8 @@ pub mod layer;
 pub mod parameter;
 pub mod pass;
 pub mod projection;
+#[cfg(test)]
+mod real;
 pub mod rows;
 #[cfg(test)]
 mod tests;
