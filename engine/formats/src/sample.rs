@@ -1,10 +1,13 @@
-//! From a record to tokens and the loss mask.
+//! From a record to tokens and the loss mask: a target is a token whose prediction the loss counts.
+//!
+//! Not here: which samples share a row (`tokens`), which records are evaluated on (`anneal-trainer read`).
 
-use crate::dataset::Record;
-use crate::template::Template;
-use crate::tokenizer::Tokenizer;
+use crate::dataset::{Content, Record};
+use crate::template::{Template, Turn};
+use crate::tokenizer::{Control, Encoded, Tokenizer};
 use protocol::job::{Stage, TooLong};
 use protocol::{Code, Outcome, Problem};
+use std::ops::Range;
 
 /// Tokens of one sample and which of them are targets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,10 +25,13 @@ pub struct Settings {
     pub stage: Stage,
     /// Longest sample in tokens.
     pub max_length: u32,
-    /// What happens to a sample over the limit.
+    /// What happens to a conversation over the limit.
     pub too_long: TooLong,
     /// Lets text of the data turn into control tokens.
     pub special_tokens_in_text: bool,
+    /// Training appends the end token to each text and uses all of its windows; an evaluation (false) takes texts as they
+    /// are, one window each.
+    pub end_of_text: bool,
 }
 
 /// What became of a record.
@@ -59,13 +65,152 @@ pub struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// The record in full, not cut.
+    /// The record in full, not cut. Errors: `TemplateInvalid` for conversations without a template that renders them,
+    /// `LayoutUnfit` for plain text in a stage that trains answers, `RowInvalid` for a record the template refuses.
     pub fn whole(&self, record: &Record) -> Outcome<Whole> {
-        todo!("{record:?}")
+        match &record.content {
+            Content::Messages(turns) => self.conversation(turns),
+            Content::Text(text) => self.text(text, record),
+        }
     }
 
-    /// The record's samples. Errors are those that stop a job: no template for conversations, `TooLong::Refuse`.
-    pub fn samples(&self, record: &Record) -> Result<Made, Problem> {
-        todo!("{record:?}")
+    /// The record's samples. Errors are those that stop a job: those of `whole` less `RowInvalid`, and `RowTooLong` where
+    /// the job refuses such rows.
+    pub fn samples(&self, record: &Record) -> Outcome<Made> {
+        let whole = match self.whole(record) {
+            Ok(whole) => whole.sample,
+            Err(p) if p.code == Code::RowInvalid => return Ok(Made::Dropped(p.code, dropped(&p))),
+            Err(p) => return Err(p.row(record.row).line(record.line)),
+        };
+        match record.content {
+            Content::Text(_) => Ok(self.windows(whole)),
+            Content::Messages(_) => self.fit(whole, record),
+        }
+    }
+
+    fn conversation(&self, turns: &[Turn]) -> Outcome<Whole> {
+        let template = self.template.ok_or_else(no_template)?;
+        let control: &[String] =
+            if self.settings.special_tokens_in_text { &[] } else { self.tokenizer.control_texts() };
+        let rendered = template.render_shielded(turns, None, false, control)?;
+        let encoded = self.tokenizer.encode_with(&rendered.text, Control::PlainAt(&rendered.plain), false)?;
+        let trained = match self.settings.stage {
+            Stage::Sft => mask(&encoded, &rendered.assistant),
+            Stage::Pretrain => vec![1; encoded.ids.len()],
+        };
+        Ok(whole(rendered.text, encoded, trained))
+    }
+
+    fn text(&self, text: &str, record: &Record) -> Outcome<Whole> {
+        if self.settings.stage == Stage::Sft {
+            return Err(Problem::new(Code::LayoutUnfit, "the rows are raw text: use continued pre-training")
+                .why("the stage sft trains answers, and rows of plain text have none")
+                .field("stage")
+                .remedy("set stage = \"pretrain\", or give rows with prompts and answers"));
+        }
+        let control = if self.settings.special_tokens_in_text { Control::Recognised } else { Control::Plain };
+        let mut encoded = self.tokenizer.encode_with(text, control, record.begins)?;
+        if self.settings.end_of_text && record.ends {
+            let eos = self.tokenizer.eos().ok_or_else(no_end)?;
+            if encoded.ids.last() != Some(&eos) {
+                encoded.ids.push(eos);
+                encoded.offsets.push((text.len(), text.len()));
+            }
+        }
+        let trained = vec![1; encoded.ids.len()];
+        Ok(whole(text.to_owned(), encoded, trained))
+    }
+
+    /// Windows of at most `max_length` tokens; the first token of each is no target, so one of a single token is none.
+    fn windows(&self, whole: Sample) -> Made {
+        let size = self.settings.max_length.max(2) as usize;
+        let most = if self.settings.end_of_text { usize::MAX } else { 1 };
+        let parts = whole.ids.chunks(size).zip(whole.trained.chunks(size)).take(most);
+        let samples: Vec<Sample> =
+            parts.filter(|(ids, _)| ids.len() > 1).map(|(ids, trained)| sample(ids, trained)).collect();
+        if samples.is_empty() {
+            return Made::Dropped(Code::RowInvalid, "the text is too short: nothing in it can be predicted".into());
+        }
+        Made::Samples(samples)
+    }
+
+    fn fit(&self, whole: Sample, record: &Record) -> Outcome<Made> {
+        let Some(first) = whole.trained.iter().position(|t| *t != 0) else {
+            return Ok(Made::Dropped(Code::RowInvalid, "no token of the conversation would be trained".into()));
+        };
+        let (length, most) = (whole.ids.len(), self.settings.max_length as usize);
+        if length <= most {
+            return Ok(Made::Samples(vec![whole]));
+        }
+        let why = format!("the conversation has {length} tokens, the limit is {most} tokens");
+        match self.settings.too_long {
+            TooLong::Drop => Ok(Made::Dropped(Code::RowTooLong, why)),
+            TooLong::Refuse => Err(Problem::new(Code::RowTooLong, why)
+                .row(record.row)
+                .line(record.line)
+                .field("data.too_long")
+                .remedy("raise data.max_length, or set data.too_long to \"drop\" or \"truncate_prompt\"")),
+            TooLong::TruncatePrompt => Ok(self.cut_prompt(&whole, first, length - most, why)),
+        }
+    }
+
+    /// Takes `excess` tokens away left of the first answer, which keeps at least one token before it; a beginning token
+    /// stays.
+    fn cut_prompt(&self, whole: &Sample, first: usize, excess: usize, why: String) -> Made {
+        let kept = usize::from(whole.ids.first().copied() == self.tokenizer.bos() && self.tokenizer.bos().is_some());
+        if kept + excess >= first {
+            return Made::Dropped(Code::RowTooLong, format!("{why}; the prompt alone is too short to be cut"));
+        }
+        let ids = [&whole.ids[..kept], &whole.ids[kept + excess..]].concat();
+        let trained = [&whole.trained[..kept], &whole.trained[kept + excess..]].concat();
+        Made::Samples(vec![sample(&ids, &trained)])
     }
 }
+
+/// 1 for each token from the one a span begins in to the one it ends in.
+pub(crate) fn mask(encoded: &Encoded, spans: &[Range<usize>]) -> Vec<u8> {
+    let mut trained = vec![0; encoded.ids.len()];
+    let offsets = &encoded.offsets;
+    let mut from = 0;
+    for span in spans {
+        let inside = |o: &(usize, usize)| o.0 < o.1 && o.1 > span.start && o.0 < span.end;
+        let Some(first) = offsets[from..].iter().position(inside).map(|i| from + i) else { continue };
+        let past = offsets[first..].iter().position(|o| o.0 >= span.end).map_or(offsets.len(), |i| first + i);
+        let last = offsets[first..past].iter().rposition(inside).map_or(first, |i| first + i);
+        trained[first..=last].fill(1);
+        // The last token may reach into the next span.
+        from = last;
+    }
+    trained
+}
+
+fn sample(ids: &[u32], trained: &[u8]) -> Sample {
+    let mut trained = trained.to_vec();
+    if let Some(first) = trained.first_mut() {
+        *first = 0;
+    }
+    Sample { ids: ids.to_vec(), trained }
+}
+
+fn whole(text: String, encoded: Encoded, trained: Vec<u8>) -> Whole {
+    let ends = encoded.offsets.iter().map(|(_, end)| *end).collect();
+    Whole { text, sample: sample(&encoded.ids, &trained), ends }
+}
+
+fn dropped(p: &Problem) -> String {
+    if p.why.is_empty() { p.what.clone() } else { format!("{}: {}", p.what, p.why) }
+}
+
+fn no_template() -> Problem {
+    Problem::new(Code::TemplateInvalid, "the model has no chat template, so conversations cannot be rendered for it")
+        .remedy("add chat_template.jinja to the model's folder, or train on plain text with stage = \"pretrain\"")
+}
+
+fn no_end() -> Problem {
+    Problem::new(Code::TokenizerInvalid, "the tokenizer names no end token, so texts cannot be told apart")
+        .field("eos_token")
+        .remedy("name it in tokenizer_config.json")
+}
+
+#[cfg(test)]
+mod tests;

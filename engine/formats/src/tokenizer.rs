@@ -11,7 +11,9 @@ mod special;
 mod train;
 
 pub use decode::Decoder;
+pub(crate) use encode::free_mark;
 pub use encode::{Control, Encoded};
+pub(crate) use special::names;
 pub use train::train_bpe;
 
 use crate::folder::Folder;
@@ -163,4 +165,4 @@ fn guarded<T>(doing: &str, path: &Path, run: impl FnOnce() -> tokenizers::Result
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

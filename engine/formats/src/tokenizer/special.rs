@@ -51,11 +51,10 @@ struct Sources {
 }
 
 impl Sources {
-    /// The token under a key: by its name, which may be an object with `content`, else by an id of `config.json`.
+    /// The token under a key: by its name, else by an id of `config.json`.
     fn token(&self, key: &str, inner: &tokenizers::Tokenizer) -> Option<Token> {
         let named = self.names.iter().find_map(|file| {
-            let value = file.get(key)?;
-            let text = value.as_str().or_else(|| value.get("content")?.as_str())?;
+            let text = name(file, key)?;
             Some(Token { text: text.to_owned(), id: inner.token_to_id(text)? })
         });
         named.or_else(|| {
@@ -64,6 +63,18 @@ impl Sources {
             Some(Token { text: inner.id_to_token(id)?, id })
         })
     }
+}
+
+/// Texts of special tokens as the files beside a tokenizer name them.
+pub(crate) fn names<const N: usize>(folder: &Folder, keys: [&str; N]) -> Outcome<[Option<String>; N]> {
+    let files = [object(folder, "tokenizer_config.json")?, object(folder, "special_tokens_map.json")?];
+    Ok(keys.map(|key| files.iter().find_map(|file| name(file, key)).map(str::to_owned)))
+}
+
+/// A token is named by its text, or by an object with `content`.
+fn name<'a>(file: &'a Value, key: &str) -> Option<&'a str> {
+    let value = file.get(key)?;
+    value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
 /// A JSON object beside the tokenizer; null when there is none.
