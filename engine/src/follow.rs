@@ -34,7 +34,8 @@ impl Engine {
             if run.is_held()? {
                 free_since = None;
             } else if free_since.get_or_insert_with(Instant::now).elapsed() >= LAST_WORD {
-                return Ok(end(id, last, each));
+                end(id, last, each);
+                return Ok(());
             } else if last.as_ref().is_some_and(|e| e.event.ends()) {
                 return Ok(());
             }
