@@ -26,6 +26,8 @@ pub struct Settings {
     pub too_long: TooLong,
     /// Lets text of the data turn into control tokens.
     pub special_tokens_in_text: bool,
+    /// Append the end token to each plain text, as training does; an evaluation takes texts as they are.
+    pub end_of_text: bool,
 }
 
 /// What became of a record.
