@@ -21,6 +21,7 @@ mod time;
 
 pub use length::max_length;
 pub use preset::preset;
+pub use time::flops_per_token;
 
 use protocol::facts::{MachineFacts, ModelConfig, TokenFacts};
 use protocol::job::Precision;
@@ -182,8 +183,13 @@ fn compute(machine: &MachineFacts) -> Compute {
         cpu: machine.cpu.clone(),
         instruction_set: machine.instruction_set.clone(),
         threads: machine.cores.max(1),
-        libraries: BTreeMap::from([("anneal".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+        libraries: libraries(),
     }
+}
+
+/// Versions of what the bits of a result depend on, as this binary was built.
+pub fn libraries() -> BTreeMap<String, String> {
+    BTreeMap::from([("anneal".to_owned(), env!("CARGO_PKG_VERSION").to_owned())])
 }
 
 /// Why each decision was taken, gathered on the way.

@@ -52,6 +52,12 @@ pub(crate) fn work(config: &ModelConfig, method: &Method, span: f64) -> Work {
     }
 }
 
+/// FLOPs of one training step for each of its tokens, without recomputation.
+pub fn flops_per_token(config: &ModelConfig, method: &Method, span: f64) -> f64 {
+    let work = work(config, method, span);
+    work.forward + work.backward
+}
+
 /// Weights of all projections.
 fn layer_weights(config: &ModelConfig) -> u64 {
     let layer: u64 = PROJECTIONS.iter().filter_map(|p| config.projection(p)).map(|[out, input]| out * input).sum();

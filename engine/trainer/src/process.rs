@@ -63,12 +63,55 @@ impl Limits {
         SANDBOXED.store(true, Ordering::Relaxed);
         Ok(())
     }
+
+    /// Does `work` inside the limits on memory and time, then lifts them again: for a process that goes on to hold a model.
+    /// Errors: those of `work`; `Internal` where the kernel refuses.
+    pub fn during<T>(self, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        let _sandbox = Sandbox::enter(self)?;
+        work()
+    }
+}
+
+/// Limits that end with this value.
+struct Sandbox {
+    memory: Rlimit,
+    cpu: Rlimit,
+}
+
+impl Sandbox {
+    fn enter(limits: Limits) -> Outcome<Sandbox> {
+        let sandbox = Sandbox { memory: getrlimit(Resource::As), cpu: getrlimit(Resource::Cpu) };
+        speak_when_out_of_time()?;
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime).tv_sec.max(0) as u64;
+        soft(Resource::As, sandbox.memory, address_space().saturating_add(limits.memory))?;
+        soft(Resource::Cpu, sandbox.cpu, used.saturating_add(limits.cpu_seconds))?;
+        SANDBOXED.store(true, Ordering::Relaxed);
+        Ok(sandbox)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        SANDBOXED.store(false, Ordering::Relaxed);
+        // Raising a soft limit back to where it was is always allowed.
+        let _ = setrlimit(Resource::As, self.memory);
+        let _ = setrlimit(Resource::Cpu, self.cpu);
+    }
+}
+
+/// Lowers a soft limit; the hard one stays, so that it can be lifted again.
+fn soft(resource: Resource, now: Rlimit, wanted: u64) -> Outcome<()> {
+    let current = now.current.map_or(wanted, |current| current.min(wanted));
+    set(resource, Rlimit { current: Some(current), maximum: now.maximum })
 }
 
 /// Lowers a limit; one that is already tighter stays.
 fn limit(resource: Resource, soft: u64, hard: u64) -> Outcome<()> {
     let maximum = getrlimit(resource).maximum.map_or(hard, |now| now.min(hard));
-    let new = Rlimit { current: Some(soft.min(maximum)), maximum: Some(maximum) };
+    set(resource, Rlimit { current: Some(soft.min(maximum)), maximum: Some(maximum) })
+}
+
+fn set(resource: Resource, new: Rlimit) -> Outcome<()> {
     setrlimit(resource, new)
         .map_err(|e| Problem::internal(format!("the limit {resource:?} could not be set")).why(e.to_string()))
 }

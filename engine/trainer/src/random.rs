@@ -14,6 +14,8 @@ pub enum Purpose {
     Sampling = 3,
     /// Tokens of a benchmark.
     Bench = 4,
+    /// Which records are evaluated on instead of trained on.
+    EvaluationRows = 5,
 }
 
 /// 64 uniform bits for these coordinates.

@@ -9,6 +9,7 @@ pub mod export;
 pub mod generate;
 pub mod read;
 pub mod run;
+mod subject;
 
 use crate::process::{DONE, REFUSED, USAGE, usage};
 use protocol::verb::Line;

@@ -1,0 +1,88 @@
+//! `read`: everything that opens a tokenizer, a chat template or the text of a data set, inside limits on memory, time and
+//! files. What comes out are token caches (`tokenise.rs`) and previews (`preview.rs`).
+//!
+//! Not here: how formats are parsed (crate `formats`); the training process, which only maps a cache.
+
+mod preview;
+mod rules;
+mod source;
+mod tokenise;
+
+use super::Lines;
+use crate::process::Limits;
+use protocol::job::EvaluationData;
+use protocol::verb::Read;
+use protocol::{JobSpec, Outcome, Problem};
+use serde::Serialize;
+use source::TokenizerSource;
+pub use source::Words;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Memory of the sandbox besides what grows with its input: a record of the longest allowed size, parsed and rendered.
+const MEMORY: u64 = 512 << 20;
+/// Bytes of memory for one of `tokenizer.json`: text, its parsed form, maps in both directions.
+const MEMORY_A_TOKENIZER_BYTE: u64 = 8;
+/// Address space for one byte of data: the file may be mapped, and so may the tokens made from it.
+const MEMORY_A_DATA_BYTE: u64 = 2;
+/// Seconds of processor time for loading alone; the largest tokenizers in use take two.
+const SECONDS: u64 = 300;
+/// Bytes of data that a second must at least get through; an unoptimised build does twenty times that.
+const BYTES_A_SECOND: u64 = 50_000;
+/// Open files: data, cache and tokenizer are a dozen.
+const FILES: u64 = 64;
+
+/// Limits itself for good, then carries out the request.
+pub fn main<W: Write>(request: Read, lines: &mut Lines<W>) -> Outcome<serde_json::Value> {
+    let (Read::Tokenise { spec, .. } | Read::Preview { spec, .. }) = &request;
+    limits(spec).apply()?;
+    carry_out(request, lines)
+}
+
+fn carry_out<W: Write>(request: Read, lines: &mut Lines<W>) -> Outcome<serde_json::Value> {
+    match request {
+        Read::Tokenise { spec, home, max_length, vocab, end_of_text } => {
+            value(&tokenise::Request { spec: &spec, home: &home, max_length, vocab, end_of_text }.carry_out(lines)?)
+        }
+        Read::Preview { spec, row, max_length } => value(&preview::preview(&spec, row, max_length, lines)?),
+    }
+}
+
+fn value<T: Serialize>(result: &T) -> Outcome<serde_json::Value> {
+    serde_json::to_value(result).map_err(|e| Problem::internal("the result cannot be written").why(e.to_string()))
+}
+
+/// What reading this job's files may cost. Files that are missing count nothing here and are refused when opened.
+fn limits(spec: &JobSpec) -> Limits {
+    let tokenizer = TokenizerSource::of(&spec.model).map_or(0, |source| source.bytes());
+    let data: u64 = data_paths(spec).iter().map(|path| data_bytes(path)).fold(0, u64::saturating_add);
+    let memory = MEMORY
+        .saturating_add(tokenizer.saturating_mul(MEMORY_A_TOKENIZER_BYTE))
+        .saturating_add(data.saturating_mul(MEMORY_A_DATA_BYTE));
+    Limits { memory, cpu_seconds: SECONDS + data / BYTES_A_SECOND, files: FILES }
+}
+
+/// Limits for opening what lies in a folder and rendering one conversation.
+pub fn loading_limits(folder: &Path) -> Limits {
+    let tokenizer = TokenizerSource::Folder(folder.to_path_buf()).bytes();
+    let memory = MEMORY.saturating_add(tokenizer.saturating_mul(MEMORY_A_TOKENIZER_BYTE));
+    Limits { memory, cpu_seconds: SECONDS, files: FILES }
+}
+
+fn data_paths(spec: &JobSpec) -> Vec<PathBuf> {
+    spec.data.train.iter().cloned().chain(evaluation_paths(&spec.data.evaluation)).collect()
+}
+
+/// Files of their own to evaluate on.
+fn evaluation_paths(evaluation: &EvaluationData) -> Vec<PathBuf> {
+    match evaluation {
+        EvaluationData::Fraction(_) => Vec::new(),
+        EvaluationData::Path(path) => vec![path.clone()],
+        EvaluationData::Paths(paths) => paths.clone(),
+    }
+}
+
+fn data_bytes(path: &Path) -> u64 {
+    let files = formats::dataset::files(path).unwrap_or_default();
+    files.iter().filter_map(|file| file.metadata().ok()).map(|m| m.len()).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,182 @@
+//! Where a job's tokenizer and template come from: the model's folder, a folder or file of their own, or training on the data.
+
+use formats::template::Template;
+use formats::tokenizer::Tokenizer;
+use formats::{dataset, fingerprint, model_folder};
+use protocol::job::ModelSpec;
+use protocol::{Code, Outcome, Problem};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Entries of a tokenizer trained on the data: all 256 bytes, one end token, and the most frequent pairs.
+const TRAINED_ENTRIES: u32 = 512;
+
+/// Where the tokenizer comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenizerSource {
+    /// A folder with `tokenizer.json` and perhaps a template.
+    Folder(PathBuf),
+    /// A single file.
+    File(PathBuf),
+    /// Byte-pair encoding trained on the training data.
+    Trained,
+}
+
+impl TokenizerSource {
+    /// The source of a job. Errors: `SettingInvalid` where the model names neither a path nor a preset.
+    pub fn of(model: &ModelSpec) -> Outcome<TokenizerSource> {
+        match (&model.path, &model.preset, &model.tokenizer) {
+            (Some(folder), None, None) => Ok(TokenizerSource::Folder(folder.clone())),
+            (None, Some(_), Some(path)) => Ok(TokenizerSource::at(path)),
+            (None, Some(_), None) => Ok(TokenizerSource::Trained),
+            (Some(_), _, Some(_)) => Err(Problem::new(
+                Code::NotSupported,
+                "a model from a folder keeps the tokenizer it was trained with; another one cannot be given",
+            )
+            .field("model.tokenizer")
+            .remedy("leave model.tokenizer out")),
+            _ => Err(Problem::new(Code::SettingInvalid, "give either model.path or model.preset").field("model")),
+        }
+    }
+
+    /// A `tokenizer.json` stands for its folder, so that the template beside it counts.
+    fn at(path: &Path) -> TokenizerSource {
+        match path.parent() {
+            Some(folder) if path.ends_with("tokenizer.json") => TokenizerSource::Folder(folder.to_path_buf()),
+            _ if path.is_dir() => TokenizerSource::Folder(path.to_path_buf()),
+            _ => TokenizerSource::File(path.to_path_buf()),
+        }
+    }
+
+    /// Size of `tokenizer.json`; 0 where there is none yet.
+    pub fn bytes(&self) -> u64 {
+        let path = match self {
+            TokenizerSource::Folder(folder) => folder.join("tokenizer.json"),
+            TokenizerSource::File(file) => file.clone(),
+            TokenizerSource::Trained => return 0,
+        };
+        path.metadata().map_or(0, |m| m.len())
+    }
+
+    /// What makes equal tokenizers equal before any is loaded. A trained one is a function of its data.
+    pub fn identity(&self, data_fingerprint: &str) -> Outcome<String> {
+        match self {
+            TokenizerSource::Folder(_) | TokenizerSource::File(_) => fingerprint::files(&self.files()?),
+            TokenizerSource::Trained => Ok(format!("byte pairs, {TRAINED_ENTRIES} entries, of {data_fingerprint}")),
+        }
+    }
+
+    fn files(&self) -> Outcome<Vec<PathBuf>> {
+        match self {
+            TokenizerSource::Folder(folder) => {
+                Ok(model_folder::tokenizer_files(folder)?.into_iter().map(|(_, path)| path).collect())
+            }
+            TokenizerSource::File(file) => Ok(vec![file.clone()]),
+            TokenizerSource::Trained => Ok(Vec::new()),
+        }
+    }
+
+    /// Puts the tokenizer's files into `folder`, training one on `texts` where there is none.
+    pub fn put_into(&self, folder: &Path, texts: &mut Texts) -> Outcome<()> {
+        match self {
+            TokenizerSource::Folder(from) => model_folder::copy_tokenizer(from, folder).map(drop),
+            TokenizerSource::File(file) => std::fs::copy(file, folder.join("tokenizer.json"))
+                .map(drop)
+                .map_err(|e| Problem::io(&e, "copying the tokenizer", file)),
+            TokenizerSource::Trained => {
+                formats::tokenizer::train_bpe(texts, TRAINED_ENTRIES, folder)?;
+                texts.end()
+            }
+        }
+    }
+}
+
+/// A tokenizer with its template.
+pub struct Words {
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// The chat template, where there is one.
+    pub template: Option<Template>,
+}
+
+impl Words {
+    /// Opens what lies in a folder.
+    pub fn open(folder: &Path) -> Outcome<Words> {
+        Ok(Words { tokenizer: Tokenizer::open(folder)?, template: Template::open(folder)? })
+    }
+}
+
+/// All text of a data set, for training a tokenizer. An error ends it and is told by `end`.
+pub struct Texts {
+    records: dataset::Records,
+    failed: Option<Problem>,
+}
+
+impl Texts {
+    /// The text of these files.
+    pub fn of(paths: &[PathBuf], options: &dataset::Options) -> Outcome<Texts> {
+        Ok(Texts { records: dataset::read(paths, options)?, failed: None })
+    }
+
+    fn end(&mut self) -> Outcome<()> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Iterator for Texts {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        loop {
+            match self.records.next()? {
+                Ok(dataset::Row::Record(record)) => return Some(text_of(record.content)),
+                Ok(dataset::Row::Problem(_)) => {}
+                Err(problem) => {
+                    self.failed = Some(problem);
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+fn text_of(content: dataset::Content) -> String {
+    match content {
+        dataset::Content::Text(text) => text,
+        dataset::Content::Messages(turns) => {
+            let said = |turn: &formats::template::Turn| {
+                let content = turn.get_attr("content").ok()?;
+                content.as_str().map(str::to_owned)
+            };
+            turns.iter().filter_map(said).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+/// A private folder that is removed when dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new folder for this user alone below `parent`; its name holds the process id, which no two living ones share.
+    pub fn create(parent: &Path) -> Outcome<Scratch> {
+        let path = parent.join(format!(".anneal-read-{}", std::process::id()));
+        // Left by a dead process of the same id.
+        let _ = std::fs::remove_dir_all(&path);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+        made.and_then(|()| DirBuilder::new().mode(0o700).create(&path))
+            .map_err(|e| Problem::io(&e, "making a temporary folder", &path))?;
+        Ok(Scratch(path))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

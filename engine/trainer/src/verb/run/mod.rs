@@ -1,0 +1,99 @@
+//! `run`: one attempt of a job, from opening its folder to its last checkpoint. Speaks over fd 3 (`link`), never over
+//! standard output.
+//!
+//! Read `cycle.rs` for the loop of steps, commands and cadences, `open.rs` for what is checked before the first step,
+//! `shelf.rs` for saving. Not here: the arithmetic (`step.rs`), the restart policy and the journal (the supervisor).
+
+mod cycle;
+mod open;
+mod shelf;
+#[cfg(test)]
+mod tests;
+
+use crate::link::{self, Link};
+use crate::process::{DONE, REFUSED, exit_now, usage, watch_signals};
+use cycle::{Cycle, End};
+pub use open::Rows;
+use protocol::{Event, Outcome, Problem};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Instant;
+use store::disk::RealDisk;
+
+/// `run --home HOME RUN_FOLDER`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arguments {
+    /// HOME, so that the process tells whose it is; nothing is read from it here.
+    pub home: PathBuf,
+    /// The run folder.
+    pub folder: PathBuf,
+}
+
+impl Arguments {
+    /// Parses what follows the verb.
+    pub fn parse(rest: &[OsString]) -> Outcome<Arguments> {
+        match rest {
+            [flag, home, folder] if flag == "--home" => Ok(Arguments { home: home.into(), folder: folder.into() }),
+            _ => Err(usage("`run` is called as: anneal-trainer run --home HOME RUN_FOLDER")),
+        }
+    }
+}
+
+/// Runs the attempt; returns the exit status.
+pub fn main(arguments: Arguments) -> u8 {
+    match link::control_socket().and_then(connect) {
+        Ok(link) => attempt(&arguments, &link),
+        Err(problem) => {
+            eprintln!("{problem}");
+            REFUSED
+        }
+    }
+}
+
+fn connect(stream: std::os::unix::net::UnixStream) -> Outcome<Link> {
+    let overdue = || {
+        eprintln!("the supervisor is gone and the time to save is over: leaving");
+        exit_now(REFUSED)
+    };
+    let link = Link::open(stream, overdue)?;
+    let knock = link.knock();
+    watch_signals(move || knock.stop())?;
+    Ok(link)
+}
+
+fn attempt(arguments: &Arguments, link: &Link) -> u8 {
+    let start = Instant::now();
+    let clock = move || start.elapsed();
+    let opened = match open::open(&arguments.folder, &RealDisk, link) {
+        Ok(opened) => opened,
+        Err(problem) => return failed(link, open::safe_step(&arguments.folder, &RealDisk), problem),
+    };
+    eprintln!("run {}: {} steps done of {}", opened.run.id(), opened.rank.progress().step, opened.plan.run.steps);
+    let (train, evaluation) = (Rows(opened.cache.train()), Rows(opened.cache.evaluation()));
+    let shelf = shelf::Shelf::new(&RealDisk, &opened.run, &opened.plan, &opened.restored, clock());
+    let mut cycle = Cycle::new(
+        &opened.plan,
+        opened.rank,
+        &opened.device,
+        &train,
+        &evaluation,
+        link,
+        shelf,
+        &clock,
+        opened.unjournaled,
+    );
+    match cycle.run(opened.warnings) {
+        Ok(End::Finished | End::Left | End::Orphaned) => DONE,
+        Err(problem) => failed(link, cycle.safe_step(), problem),
+    }
+}
+
+fn failed(link: &Link, step: u64, problem: Problem) -> u8 {
+    eprintln!("failed: {problem}");
+    let kept = match step {
+        0 => "nothing had been saved yet".to_owned(),
+        step => format!("the checkpoint of step {step}"),
+    };
+    link.event(Event::Failed { step, problem: problem.kept(kept) });
+    REFUSED
+}

@@ -1,0 +1,90 @@
+//! The model that a verb speaks with, measures or writes: a folder, a checkpoint, or an adapter over its base.
+//!
+//! Not here: a run's model, which its plan names (`run/open.rs`).
+
+use crate::weights::{WeightSource, WithAdapter};
+use formats::adapter::{self, Adapter, AdapterConfig};
+use formats::model_folder::ModelFolder;
+use kernels::Device;
+use protocol::facts::ModelConfig;
+use protocol::plan::Method;
+use protocol::{Code, Outcome, Problem};
+use std::path::{Path, PathBuf};
+
+/// An open model.
+pub struct Subject {
+    /// Its shape.
+    pub config: ModelConfig,
+    /// With or without an adapter.
+    pub method: Method,
+    /// Its values.
+    pub weights: Box<dyn WeightSource>,
+    /// The base folder.
+    pub base: PathBuf,
+    /// The adapter and its folder.
+    pub adapter: Option<(PathBuf, AdapterConfig)>,
+}
+
+impl Subject {
+    /// Opens `model`, or `adapter` over `model`. Where `model` is itself an adapter, its base is `base`, else the one that
+    /// adapter_config.json names.
+    /// Errors: `NotFound` naming a base that is not there; those of the files read.
+    pub fn open(model: &Path, adapter: Option<&Path>, base: Option<&Path>) -> Outcome<Subject> {
+        if let Some(adapter) = adapter {
+            return Subject::with_adapter(model.to_path_buf(), adapter);
+        }
+        if adapter::is_adapter(model).unwrap_or(false) {
+            let base = match base {
+                Some(base) => base.to_path_buf(),
+                None => base_of(model)?,
+            };
+            return Subject::with_adapter(base, model);
+        }
+        let folder = ModelFolder::open(model)?;
+        Ok(Subject {
+            config: folder.config().clone(),
+            method: Method::Full,
+            weights: Box::new(folder),
+            base: model.to_path_buf(),
+            adapter: None,
+        })
+    }
+
+    fn with_adapter(base: PathBuf, folder: &Path) -> Outcome<Subject> {
+        let model = ModelFolder::open(&base)?;
+        let config = model.config().clone();
+        let adapter = Adapter::open(folder)?;
+        let found = adapter.config.clone();
+        let method =
+            Method::Lora { rank: found.rank, alpha: found.alpha, dropout: 0.0, targets: found.targets.clone() };
+        let weights = Box::new(WithAdapter { base: Box::new(model), adapter: Box::new(adapter) });
+        Ok(Subject { config, method, weights, base, adapter: Some((folder.to_path_buf(), found)) })
+    }
+
+    /// The folder of tokenizer and template: the adapter's own where it has one, else the base's.
+    pub fn words_folder(&self) -> &Path {
+        match &self.adapter {
+            Some((folder, _)) if folder.join("tokenizer.json").is_file() => folder,
+            _ => &self.base,
+        }
+    }
+}
+
+/// The base that an adapter names, as a folder: absolute, or from the adapter's own folder on.
+fn base_of(folder: &Path) -> Outcome<PathBuf> {
+    let named = Adapter::open(folder)?.config.base;
+    let path = folder.join(&named);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(Problem::new(Code::NotFound, format!("the base model \"{named}\" of this adapter is not here"))
+        .file(&folder.join("adapter_config.json"))
+        .field("base_model_name_or_path")
+        .kept("the adapter is untouched")
+        .remedy("put the base back in its place, or name it: --model BASE --adapter DIR"))
+}
+
+/// The CPU with all its threads.
+pub fn cpu() -> Device {
+    Device::cpu(std::thread::available_parallelism().map_or(1, usize::from))
+}
