@@ -36,7 +36,8 @@ const NEVER_BEGAN: i32 = 3;
 /// `$ANNEAL_HOME`, else the folder above `runs/`. Says one [`Word`] on standard output. Returns the exit status: 0
 /// finished, 1 failed or interrupted, 130 stopped by the user, 3 never begun.
 pub fn supervise(run_folder: &Path) -> i32 {
-    spawn::disinherit();
+    // SAFETY: this is the first thing the process does besides reading its arguments.
+    unsafe { spawn::close_inherited() };
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let begun = setting(run_folder).and_then(|setting| drive::run(setting, || say(&Word::Ready)));
     begun.unwrap_or_else(|problem| {

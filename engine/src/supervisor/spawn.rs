@@ -1,6 +1,6 @@
 //! Starts a trainer process: which file, which descriptors, which environment, and nothing more than that.
 
-use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit};
 use std::ffi::OsString;
 use std::fs::File;
@@ -125,13 +125,24 @@ pub fn keep_places(devices: usize) -> std::io::Result<Vec<File>> {
     }
 }
 
-/// Marks every descriptor that this process inherited by accident: no child of ours shall have it.
-pub fn disinherit() {
-    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-    for number in open.flatten().filter_map(|e| e.file_name().to_str()?.parse::<RawFd>().ok()).filter(|n| *n > 2) {
-        // SAFETY: only a flag of the descriptor is changed; one that is closed by now gives EBADF.
-        let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC);
+/// Closes every descriptor that a fresh process inherited by accident: whoever waits for the end of such a pipe shall not
+/// wait for a job, and no trainer shall have it.
+///
+/// # Safety
+/// Nothing in this process may have opened a descriptor above 2 yet.
+pub unsafe fn close_inherited() {
+    for number in open_descriptors().into_iter().filter(|number| *number > 2) {
+        // SAFETY: open, as just asked, and by the caller's promise nobody's.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
+}
+
+fn open_descriptors() -> Vec<RawFd> {
+    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let numbers: Vec<RawFd> = listed.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    // The one that the listing itself used is closed by now.
+    // SAFETY: a closed descriptor only gives EBADF.
+    numbers.into_iter().filter(|n| rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*n) }).is_ok()).collect()
 }
 
 /// Those of our variables that are in the list, and all of Anneal's own.
