@@ -28,6 +28,9 @@ const CHECKED_BYTES: u64 = 64 << 20;
 /// How long one engine waits for another's ingestion: a burst of half a million rows takes a few seconds.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// The log is not let grow beyond this while somebody reads an old state of the file; half of what HOME may lose to it, so
+/// that a last batch still fits.
+pub const LOG_BYTES: u64 = 32 << 20;
 /// Page cache in KiB: the pages that a batch of rows touches fit.
 const CACHE_KIB: i64 = 8192;
 
@@ -80,6 +83,25 @@ impl Database {
         migrate(&mut db, version as usize, migrations, home)?;
         let _ = fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600));
         Ok(Database { db, identity: identity(&path) })
+    }
+
+    /// Refuses to write more while another program's long read keeps the log from being folded into the file. The rows wait
+    /// in the journals. Errors: `Busy`.
+    pub fn log_has_room(db: &Connection, limit: u64) -> Answer<()> {
+        let Some(path) = db.path().map(|path| format!("{path}-wal")) else { return Ok(()) };
+        if fs::metadata(&path).map_or(0, |status| status.len()) < limit {
+            return Ok(());
+        }
+        let (frames, folded): (i64, i64) =
+            db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get(1)?, row.get(2)?)))?;
+        if folded >= frames {
+            return Ok(());
+        }
+        Err(Problem::new(Code::Busy, "new rows wait: another program has been reading the history for a long time")
+            .file(Path::new(&path))
+            .kept(KEPT)
+            .remedy("close the program that holds history.sqlite3 open")
+            .into())
     }
 
     /// False once the name stands for another file, or for none.
@@ -261,6 +283,26 @@ mod tests {
         assert!(matches!(Database::open(home.path()), Err(Failure::Damaged(_))));
         fs::write(path(home.path()), "not a database at all, only some text").unwrap();
         assert!(matches!(Database::open(home.path()), Err(Failure::Damaged(_))));
+    }
+
+    #[test]
+    fn a_reader_that_never_ends_stops_the_log_from_growing_and_loses_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let history = Database::open(home.path()).unwrap();
+        jobs::insert(&history.db, "first").unwrap();
+        let other = Connection::open(path(home.path())).unwrap();
+        let reading = other.unchecked_transaction().unwrap();
+        assert_eq!(jobs::beginning_with(&reading, "").unwrap(), ["first"]);
+        let limit = 200_000;
+        let filled = (0..1000).find(|i| {
+            jobs::insert(&history.db, &format!("job{i}")).unwrap();
+            Database::log_has_room(&history.db, limit).is_err()
+        });
+        assert!(filled.is_some(), "the log grew on");
+        assert!(fs::metadata(home.path().join("history.sqlite3-wal")).unwrap().len() < 2 * limit);
+        drop(reading);
+        Database::log_has_room(&history.db, limit).unwrap();
+        assert_eq!(jobs::all(&history.db).unwrap().len(), filled.unwrap() + 2);
     }
 
     #[test]

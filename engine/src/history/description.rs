@@ -27,26 +27,32 @@ pub struct Description {
     pub steps: u64,
     /// What the user says of it.
     pub labels: Labels,
-    /// Settings under their dotted keys: as asked, and as decided where that was left open.
-    pub settings: BTreeMap<String, Value>,
 }
+
+/// Settings under their dotted keys: as asked, and as decided where that was left open. Kept apart from the description,
+/// because only a search that names one opens them.
+pub type Settings = BTreeMap<String, Value>;
 
 impl Description {
     /// Reads the files. The problems name those that could not be read.
-    pub fn read(folder: &RunFolder, stamp: i64) -> (Description, Vec<Problem>) {
+    pub fn read(folder: &RunFolder, stamp: i64) -> (Description, Settings, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut kept = |problem: Problem| problems.push(problem);
         let spec = folder.spec().map_err(&mut kept).ok();
         let plan = folder.plan().map_err(&mut kept).ok();
         let labels = folder.labels().map_err(&mut kept).unwrap_or_default();
         let mut description = Description { stamp, name: folder.id().to_owned(), labels, ..Description::default() };
+        let mut settings = Settings::new();
         if let Some(spec) = &spec {
             description.take_spec(spec);
+            settings.extend(flatten(&json!(spec)));
         }
         if let Some(plan) = &plan {
-            description.take_plan(plan);
+            description.steps = plan.run.steps;
+            settings.extend(decided(plan));
         }
-        (description, problems)
+        settings.retain(|_, value| !value.is_null() && *value != "auto");
+        (description, settings, problems)
     }
 
     /// The name to show: the label's before the spec's.
@@ -59,19 +65,16 @@ impl Description {
         self.data = data_name(spec);
         self.stage = text_of(json!(spec.stage));
         self.name = spec.name.clone().unwrap_or_else(|| format!("{} on {}", self.model, self.data));
-        self.settings = flatten(&json!(spec));
     }
+}
 
-    /// The plan has an answer where the spec says "auto".
-    fn take_plan(&mut self, plan: &Plan) {
-        self.steps = plan.run.steps;
-        let decided = json!({
-            "optimizer": plan.optimizer, "run": plan.run, "method": plan.method, "precision": plan.precision,
-            "micro_batch": plan.micro_batch, "gradient_accumulation": plan.gradient_accumulation,
-            "data": {"max_length": plan.data.max_length}, "machine": {"devices": plan.devices},
-        });
-        self.settings.extend(flatten(&decided));
-    }
+/// The plan has an answer where the spec says "auto".
+fn decided(plan: &Plan) -> Settings {
+    flatten(&json!({
+        "optimizer": plan.optimizer, "run": plan.run, "method": plan.method, "precision": plan.precision,
+        "micro_batch": plan.micro_batch, "gradient_accumulation": plan.gradient_accumulation,
+        "data": {"max_length": plan.data.max_length}, "machine": {"devices": plan.devices},
+    }))
 }
 
 fn model_name(spec: &JobSpec) -> String {

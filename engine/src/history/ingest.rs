@@ -1,6 +1,7 @@
 //! From run folders to rows. Each journal is read from the offset that was stored with the rows before it, in the same
 //! transaction: whatever ends the reading, every row is there exactly once.
 
+use super::database::{Database, LOG_BYTES};
 use super::description::Description;
 use super::evaluations::{self, EvaluationRow};
 use super::failure::Answer;
@@ -71,8 +72,9 @@ fn run_folder(db: &Connection, folder: &RunFolder, stamps: &Stamps) -> Answer<Ve
     };
     let mut notices = Vec::new();
     if job.description.stamp != stamps.quiet {
-        let (description, problems) = Description::read(folder, stamps.quiet);
-        (job.description, notices) = (description, problems);
+        let (description, settings, problems) = Description::read(folder, stamps.quiet);
+        job.describe(description, &settings)?;
+        notices = problems;
     }
     let mut seen = stamps.all;
     if let Some(mut reader) = open_journal(&tx, &mut job, folder, stamps)? {
@@ -102,6 +104,7 @@ fn next_transaction<'a>(db: &'a Connection, tx: Transaction<'a>, job: &mut Job) 
 }
 
 fn begin(db: &Connection) -> Answer<Transaction<'_>> {
+    Database::log_has_room(db, LOG_BYTES)?;
     Ok(Transaction::new_unchecked(db, TransactionBehavior::Immediate)?)
 }
 

@@ -1,10 +1,11 @@
 //! Tables `jobs` (one row a run folder) and `totals` (one row: the tally of `jobs`).
 
-use super::description::Description;
+use super::description::{Description, Settings};
 use super::failure::{Answer, Failure};
 use super::summary::Summary;
 use super::tally::{self, Tally};
 use super::{evaluations, steps};
+use protocol::Problem;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 pub const SCHEMA: &str = "
     CREATE TABLE jobs (
         id TEXT NOT NULL PRIMARY KEY, seen INTEGER NOT NULL,
-        progress TEXT NOT NULL, description TEXT NOT NULL, checksum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+        progress TEXT NOT NULL, description TEXT NOT NULL, settings TEXT NOT NULL, checksum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), rows INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
     INSERT INTO totals VALUES (1, 0, 0);";
 
@@ -52,6 +53,8 @@ pub struct Job {
     pub progress: Progress,
     /// What the other files of the run folder say.
     pub description: Description,
+    /// JSON of [`Settings`].
+    settings: String,
     checksum: i64,
 }
 
@@ -60,6 +63,18 @@ impl Job {
     pub fn key(&self) -> i64 {
         tally::text(&self.id)
     }
+
+    /// Takes over what the quiet files of the run folder say.
+    pub fn describe(&mut self, description: Description, settings: &Settings) -> Answer<()> {
+        (self.description, self.settings) = (description, json(settings)?);
+        Ok(())
+    }
+
+    /// Settings under their dotted keys.
+    pub fn settings(&self) -> Settings {
+        // The checksum has vouched for the text.
+        serde_json::from_str(&self.settings).unwrap_or_default()
+    }
 }
 
 /// Columns of a row as they are stored.
@@ -67,30 +82,32 @@ struct Stored {
     id: String,
     progress: String,
     description: String,
+    settings: String,
     checksum: i64,
 }
 
 impl Stored {
     fn read(row: &Row<'_>) -> rusqlite::Result<Stored> {
-        Ok(Stored { id: row.get(0)?, progress: row.get(1)?, description: row.get(2)?, checksum: row.get(3)? })
+        let (id, progress, description) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Stored { id, progress, description, settings: row.get(3)?, checksum: row.get(4)? })
     }
 
     fn open(self) -> Answer<Job> {
         let damaged = |what: &str| Failure::Damaged(format!("job {}: {what}", self.id.escape_debug()));
-        if checksum(&self.id, &self.progress, &self.description) != self.checksum {
+        if checksum(&self.id, &self.progress, &self.description, &self.settings) != self.checksum {
             return Err(damaged("wrong checksum"));
         }
         let progress = serde_json::from_str(&self.progress).map_err(|e| damaged(&e.to_string()))?;
         let description = serde_json::from_str(&self.description).map_err(|e| damaged(&e.to_string()))?;
-        Ok(Job { id: self.id, progress, description, checksum: self.checksum })
+        Ok(Job { id: self.id, progress, description, settings: self.settings, checksum: self.checksum })
     }
 }
 
-fn checksum(id: &str, progress: &str, description: &str) -> i64 {
-    tally::checksum([tally::text(id), tally::text(progress), tally::text(description)])
+fn checksum(id: &str, progress: &str, description: &str, settings: &str) -> i64 {
+    tally::checksum([id, progress, description, settings].map(tally::text))
 }
 
-const COLUMNS: &str = "id, progress, description, checksum";
+const COLUMNS: &str = "id, progress, description, settings, checksum";
 
 /// A job by its full id.
 pub fn by_id(db: &Connection, id: &str) -> Answer<Option<Job>> {
@@ -134,14 +151,15 @@ pub fn seen(db: &Connection) -> Answer<HashMap<String, i64>> {
 
 /// A new row of which nothing is known yet.
 pub fn insert(db: &Connection, id: &str) -> Answer<Job> {
-    let (progress, description) = (Progress::default(), Description::default());
-    let mut job = Job { id: id.to_owned(), progress, description, checksum: 0 };
-    let (progress, description) = texts(&job)?;
-    job.checksum = checksum(id, &progress, &description);
-    db.prepare_cached("INSERT INTO jobs VALUES (?, 0, ?, ?, ?)")?.execute(params![
+    let (progress, description, settings) = (Progress::default(), Description::default(), json(&Settings::new())?);
+    let mut job = Job { id: id.to_owned(), progress, description, settings, checksum: 0 };
+    let (progress, description) = (json(&job.progress)?, json(&job.description)?);
+    job.checksum = checksum(id, &progress, &description, &job.settings);
+    db.prepare_cached("INSERT INTO jobs VALUES (?, 0, ?, ?, ?, ?)")?.execute(params![
         id,
         progress,
         description,
+        job.settings,
         job.checksum
     ])?;
     change_totals(db, |totals| totals.add(job.checksum))?;
@@ -150,10 +168,10 @@ pub fn insert(db: &Connection, id: &str) -> Answer<Job> {
 
 /// Writes a row's new contents.
 pub fn update(db: &Connection, job: &mut Job, seen: i64) -> Answer<()> {
-    let (progress, description) = texts(job)?;
-    let (before, after) = (job.checksum, checksum(&job.id, &progress, &description));
-    db.prepare_cached("UPDATE jobs SET seen = ?, progress = ?, description = ?, checksum = ? WHERE id = ?")?
-        .execute(params![seen, progress, description, after, job.id])?;
+    let (progress, description) = (json(&job.progress)?, json(&job.description)?);
+    let (before, after) = (job.checksum, checksum(&job.id, &progress, &description, &job.settings));
+    let change = "UPDATE jobs SET seen = ?, progress = ?, description = ?, settings = ?, checksum = ? WHERE id = ?";
+    db.prepare_cached(change)?.execute(params![seen, progress, description, job.settings, after, job.id])?;
     job.checksum = after;
     change_totals(db, |totals| {
         totals.remove(before);
@@ -169,11 +187,8 @@ pub fn remove(db: &Connection, job: &Job) -> Answer<()> {
     change_totals(db, |totals| totals.remove(job.checksum))
 }
 
-fn texts(job: &Job) -> Answer<(String, String)> {
-    let text = |result: serde_json::Result<String>| {
-        result.map_err(|e| protocol::Problem::internal(format!("a job cannot be written as JSON: {e}")))
-    };
-    Ok((text(serde_json::to_string(&job.progress))?, text(serde_json::to_string(&job.description))?))
+fn json<T: Serialize>(value: &T) -> Answer<String> {
+    Ok(serde_json::to_string(value).map_err(|e| Problem::internal(format!("a job cannot be written as JSON: {e}")))?)
 }
 
 fn totals(db: &Connection) -> Answer<Tally> {

@@ -79,13 +79,16 @@ impl History {
             std::cmp::Reverse((job.progress.summary.created.unwrap_or(i64::MAX), job.id.clone()))
         });
         let rows = jobs.iter().map(|job| (self.row(job), job));
-        Ok(rows.filter(|(row, job)| search.matches(row, &job.description)).map(|(row, _)| row).collect())
+        Ok(rows
+            .filter(|(row, job)| search.matches(row, &job.description.labels, &|| job.settings()))
+            .map(|(row, _)| row)
+            .collect())
     }
 
     /// The full id of a job, from its id or any beginning of it that only one job has. Errors: `NotFound`.
     pub fn find(&mut self, id: &str) -> Outcome<String> {
         let found = self.answer(|db| {
-            let found = jobs::beginning_with(db, id)?;
+            let found = if id.is_empty() { Vec::new() } else { jobs::beginning_with(db, id)? };
             if found.is_empty() {
                 // Before a job is said not to exist, the list proves itself.
                 jobs::all(&*db.unchecked_transaction()?)?;

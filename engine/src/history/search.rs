@@ -4,8 +4,8 @@
 //! `KEY OP VALUE` without blanks, OP one of `:` (contains) `=` `!=` `<` `<=` `>` `>=`; KEY is a column of the list (`loss`,
 //! `steps`, `state`, `tag`, …), a dotted key of the job file, or its last part (`rank`, `seed`). `lr` is the learning rate.
 
-use super::description::Description;
-use protocol::record::JobRow;
+use super::description::Settings;
+use protocol::record::{JobRow, Labels};
 use serde_json::Value;
 
 /// A search, understood.
@@ -47,10 +47,13 @@ impl Search {
     }
 
     /// True when every term holds for the job.
-    pub fn matches(&self, row: &JobRow, job: &Description) -> bool {
+    pub fn matches(&self, row: &JobRow, labels: &Labels, settings: &dyn Fn() -> Settings) -> bool {
         self.terms.iter().all(|term| match term {
-            Term::Word(word) => texts(row, job).any(|text| text.to_lowercase().contains(word)),
-            Term::Compare { key, operator, value } => holds(&values(row, job, key), *operator, value),
+            Term::Word(word) => texts(row, labels).any(|text| text.to_lowercase().contains(word)),
+            Term::Compare { key, operator, value } => {
+                let values = column(row, labels, key).unwrap_or_else(|| setting(&settings(), key));
+                holds(&values, *operator, value)
+            }
         })
     }
 }
@@ -71,39 +74,39 @@ fn term(word: &str) -> Term {
     }
 }
 
-fn texts<'a>(row: &'a JobRow, job: &'a Description) -> impl Iterator<Item = &'a str> {
-    let fixed = [&row.id, &row.name, &row.model, &row.data, &row.stage, &job.labels.note].map(String::as_str);
-    fixed.into_iter().chain([row.state.word()]).chain(job.labels.tags.iter().map(String::as_str))
+fn texts<'a>(row: &'a JobRow, labels: &'a Labels) -> impl Iterator<Item = &'a str> {
+    let fixed = [&row.id, &row.name, &row.model, &row.data, &row.stage, &labels.note].map(String::as_str);
+    fixed.into_iter().chain([row.state.word()]).chain(labels.tags.iter().map(String::as_str))
 }
 
-/// The values a key stands for: none where the job has no such thing, several for tags.
-fn values(row: &JobRow, job: &Description, key: &str) -> Vec<Value> {
+/// The values of a column of the list: none where the job has no such thing yet, several for tags. `None` where the key is
+/// no column.
+fn column(row: &JobRow, labels: &Labels, key: &str) -> Option<Vec<Value>> {
     let number = |n: Option<f64>| n.map(Value::from).into_iter().collect();
-    match key {
+    Some(match key {
         "id" => vec![row.id.as_str().into()],
         "name" => vec![row.name.as_str().into()],
         "model" => vec![row.model.as_str().into()],
         "data" => vec![row.data.as_str().into()],
         "stage" => vec![row.stage.as_str().into()],
         "state" => vec![row.state.word().into()],
-        "note" => vec![job.labels.note.as_str().into()],
-        "tag" => job.labels.tags.iter().map(|t| t.as_str().into()).collect(),
-        "star" => vec![job.labels.star.into()],
+        "note" => vec![labels.note.as_str().into()],
+        "tag" => labels.tags.iter().map(|t| t.as_str().into()).collect(),
+        "star" => vec![labels.star.into()],
         "loss" | "final_loss" => number(row.final_loss),
         "evaluation" | "evaluation_loss" | "best_evaluation_loss" => number(row.best_evaluation_loss),
         "steps" => vec![row.steps.into()],
         "steps_total" => vec![row.steps_total.into()],
         "tokens" => vec![row.tokens.into()],
         "seconds_active" => number(Some(row.seconds_active)),
-        "lr" => setting(job, "learning_rate"),
-        _ => setting(job, key),
-    }
+        _ => return None,
+    })
 }
 
-fn setting(job: &Description, key: &str) -> Vec<Value> {
+fn setting(settings: &Settings, key: &str) -> Vec<Value> {
+    let key = if key == "lr" { "learning_rate" } else { key };
     let last_part = |full: &str| full.rsplit('.').next() == Some(key);
-    let exact = job.settings.get(key);
-    let found = exact.or_else(|| job.settings.iter().find(|(full, _)| last_part(full)).map(|(_, value)| value));
+    let found = settings.get(key).or_else(|| settings.iter().find(|(full, _)| last_part(full)).map(|(_, value)| value));
     found.cloned().into_iter().collect()
 }
 
@@ -144,9 +147,9 @@ fn ordered(order: Option<std::cmp::Ordering>, operator: Operator) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::record::{JobState, Labels};
+    use protocol::record::JobState;
 
-    fn job() -> (JobRow, Description) {
+    fn job() -> (JobRow, Labels, Settings) {
         let row = JobRow {
             id: "20260101-7".into(),
             name: "Support assistant".into(),
@@ -164,32 +167,28 @@ mod tests {
         };
         let settings =
             [("optimizer.learning_rate", 2e-4.into()), ("run.seed", 3.into()), ("schedule.kind", "wsd".into())];
-        let description = Description {
-            labels: Labels {
-                tags: vec!["Nightly".into(), "gpu".into()],
-                note: "with a Typo".into(),
-                ..Labels::default()
-            },
-            settings: settings.into_iter().map(|(k, v): (&str, Value)| (k.to_owned(), v)).collect(),
-            ..Description::default()
-        };
-        (row, description)
+        let labels =
+            Labels { tags: vec!["Nightly".into(), "gpu".into()], note: "with a Typo".into(), ..Labels::default() };
+        (row, labels, settings.into_iter().map(|(k, v): (&str, Value)| (k.to_owned(), v)).collect())
+    }
+
+    fn matches(search: &str) -> bool {
+        let (row, labels, settings) = job();
+        Search::parse(search).matches(&row, &labels, &|| settings.clone())
     }
 
     #[test]
     fn words_are_found_anywhere_and_all_must_be_there() {
-        let (row, description) = job();
         for found in ["", "support", "SMOLLM2 assist", "nightly typo", "failed sft", "20260101"] {
-            assert!(Search::parse(found).matches(&row, &description), "{found}");
+            assert!(matches(found), "{found}");
         }
         for missing in ["support nothing", "running", "zz"] {
-            assert!(!Search::parse(missing).matches(&row, &description), "{missing}");
+            assert!(!matches(missing), "{missing}");
         }
     }
 
     #[test]
     fn comparisons_reach_columns_settings_and_tags() {
-        let (row, description) = job();
         for found in [
             "lr>1e-4",
             "lr<=2e-4",
@@ -201,20 +200,19 @@ mod tests {
             "kind=WSD",
             "steps>=120",
         ] {
-            assert!(Search::parse(found).matches(&row, &description), "{found}");
+            assert!(matches(found), "{found}");
         }
         for missing in
             ["lr>2e-4", "loss>2", "state:running", "evaluation<9", "rank=16", "tag!=gpu", "kind<3", "nosuch=1"]
         {
-            assert!(!Search::parse(missing).matches(&row, &description), "{missing}");
+            assert!(!matches(missing), "{missing}");
         }
     }
 
     #[test]
     fn no_text_is_an_error() {
-        let (row, description) = job();
         for odd in ["=", "<", ">=", "=3", "a=", "ä<ö", "::", "\u{1F600}>1", "lr>NaN", "lr<1e999"] {
-            let _ = Search::parse(odd).matches(&row, &description);
+            let _ = matches(odd);
         }
     }
 }
