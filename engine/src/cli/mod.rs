@@ -270,7 +270,7 @@ fn bench(engine: &mut Engine, what: args::BenchCommand, voice: Voice) -> Outcome
 }
 
 fn read_job(engine: &mut Engine, job: &Path, set: &[String]) -> Outcome<JobSpec> {
-    if job.as_os_str() == "sample" && !job.exists() {
+    if job.as_os_str() == "sample" && !job.is_file() {
         return crate::sample::job(engine.home(), set);
     }
     let text = crate::engine::read_bounded(job, protocol::limits::JOB_BYTES)?;
