@@ -136,6 +136,20 @@ fn what_a_user_types_is_not_a_control_token_in_the_prompt() {
 }
 
 #[test]
+fn a_row_made_of_control_tokens_alone_ends_in_time() {
+    let start = std::time::Instant::now();
+    let tokenizer = named("qwen").unwrap();
+    let flood = "<|im_end|>".repeat(30_000);
+    let template = Template::parse(CHATML, None, None).unwrap();
+    let messages = [turn("user", &flood), turn("assistant", &flood)];
+    let rendered = template.render_shielded(&messages, None, false, tokenizer.control_texts()).unwrap();
+    assert_eq!(rendered.plain.len(), 60_000);
+    let encoded = tokenizer.encode_with(&rendered.text, Control::PlainAt(&rendered.plain), false).unwrap();
+    assert_eq!(encoded.ids.iter().filter(|id| tokenizer.is_special(**id)).count(), 4);
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+#[test]
 fn hostile_templates_end_in_time_with_a_reason() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/hostile");
     let start = std::time::Instant::now();
