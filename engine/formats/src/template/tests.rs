@@ -1,3 +1,5 @@
+//! Templates against the reference, and what hostile ones may not do.
+
 use super::*;
 use crate::sample::mask;
 use crate::tokenizer::tests::{golden, named};

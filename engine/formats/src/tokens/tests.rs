@@ -1,3 +1,5 @@
+//! Token caches, from samples to rows, and what damage does to them.
+
 use super::*;
 use crate::sample::Sample;
 use proptest::prelude::*;
