@@ -12,7 +12,7 @@ mod shield;
 pub use python::Date;
 
 use crate::folder::Folder;
-use crate::tokenizer::{Control, Tokenizer, free_mark, names};
+use crate::tokenizer::{Control, Tokenizer, free_mark, is_cut, names};
 use engine::Engine;
 use minijinja::value::ValueKind;
 use protocol::{Code, Outcome, Problem, limits};
@@ -26,6 +26,8 @@ pub type Turn = minijinja::Value;
 
 /// Turns of a conversation for which spans are found by rendering its beginnings, twice a turn.
 const TURNS: usize = 256;
+/// Bytes rendered for that, of one conversation: a second's work.
+const BEGINNINGS: usize = 256 << 20;
 
 /// A plain message.
 pub fn turn(role: &str, content: &str) -> Turn {
@@ -125,9 +127,10 @@ impl Template {
     ) -> Outcome<Vec<Range<usize>>> {
         let mut spans = Vec::new();
         let turns: Vec<usize> = (0..messages.len()).filter(|i| is_assistant(&messages[*i])).collect();
-        if turns.len() > TURNS {
-            let what = format!("the conversation has {} answers; at most {TURNS} are told apart", turns.len());
-            return Err(Problem::new(Code::RowInvalid, what));
+        if turns.len() > TURNS || turns.len() * whole.text.len() > BEGINNINGS {
+            let what = format!("the conversation is too long: {} answers in {} bytes", turns.len(), whole.text.len());
+            return Err(Problem::new(Code::RowInvalid, what)
+                .why(format!("without marks in the template, at most {TURNS} answers are told apart")));
         }
         for i in turns {
             let before = shield.take_out(&draw(i, true)?);
@@ -186,7 +189,7 @@ fn end_of_answer(after: &Rendered, start: usize, control: &[String]) -> usize {
     let tail = after.text.get(start..).unwrap_or_default();
     let ends = control.iter().flat_map(|token| {
         let written = tail.rmatch_indices(token.as_str()).map(|(i, t)| (start + i, start + i + t.len()));
-        written.into_iter().find(|(a, b)| !after.plain.iter().any(|p| a < p && p < b))
+        written.into_iter().find(|(a, b)| !is_cut(&after.plain, *a, *b))
     });
     ends.map(|(_, end)| end).max().unwrap_or(after.text.len())
 }

@@ -11,8 +11,8 @@ mod special;
 mod train;
 
 pub use decode::Decoder;
-pub(crate) use encode::free_mark;
 pub use encode::{Control, Encoded};
+pub(crate) use encode::{free_mark, is_cut};
 pub(crate) use special::names;
 pub use train::train_bpe;
 

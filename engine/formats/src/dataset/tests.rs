@@ -1,3 +1,5 @@
+//! Data sets as people have them.
+
 use super::*;
 use proptest::prelude::*;
 use std::io::Write as _;

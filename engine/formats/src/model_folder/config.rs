@@ -175,11 +175,11 @@ fn head_dim(f: &Fields, hidden: u32, heads: u32) -> Outcome<u32> {
 }
 
 fn check_shape(f: &Fields, c: &ModelConfig) -> Outcome<()> {
-    if c.heads % c.kv_heads != 0 {
+    if !c.heads.is_multiple_of(c.kv_heads) {
         let what = format!("{} heads cannot share {} key/value heads evenly", c.heads, c.kv_heads);
         return Err(f.invalid("num_key_value_heads", what));
     }
-    if c.head_dim % 2 != 0 {
+    if !c.head_dim.is_multiple_of(2) {
         return Err(f.invalid("head_dim", format!("{} is odd; rotary embeddings need pairs", c.head_dim)));
     }
     Ok(())

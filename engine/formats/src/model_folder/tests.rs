@@ -1,3 +1,5 @@
+//! Model folders: golden ones, damaged ones, and what comes later.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Weight files, sound and damaged, against the reference implementation.
+
 use super::*;
 use proptest::prelude::*;
 use std::io::Write as _;

@@ -1,3 +1,5 @@
+//! What is trained of a record, and what is cut or left out.
+
 use super::*;
 use crate::template::turn;
 use crate::tokenizer::tests::{golden, named};

@@ -2,7 +2,6 @@
 //! token, and marks around what assistants wrote; after rendering all are taken out and their places kept.
 
 use super::{Rendered, Turn, mark_besides};
-use crate::tokenizer::free_mark;
 use minijinja::Value;
 use minijinja::value::ValueKind;
 use protocol::{Code, Outcome, Problem};
@@ -138,6 +137,7 @@ fn too_deep() -> Problem {
 mod tests {
     use super::*;
     use crate::template::turn;
+    use crate::tokenizer::free_mark;
 
     #[test]
     fn marks_leave_no_trace_and_avoid_the_texts_own() {

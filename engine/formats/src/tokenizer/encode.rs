@@ -55,11 +55,8 @@ impl Tokenizer {
             self.tokenise(pieces, added)
         })?;
         let width = mark.len_utf8();
-        let back = |at: usize| {
-            // The k-th mark lies at places[k] + k * width of the marked text.
-            let marks = places.iter().enumerate().take_while(|(k, place)| *place + k * width < at).count();
-            at.saturating_sub(marks * width)
-        };
+        let marked_places: Vec<usize> = places.iter().enumerate().map(|(k, place)| place + k * width).collect();
+        let back = |at: usize| at.saturating_sub(marked_places.partition_point(|place| *place < at) * width);
         let offsets: Vec<(usize, usize)> = encoding.get_offsets().iter().map(|(a, b)| (back(*a), back(*b))).collect();
         let ids = encoding.get_ids().to_vec();
         self.check_plain(&ids, &offsets, places)?;
@@ -68,8 +65,8 @@ impl Tokenizer {
 
     /// Tokenizers may look for some control tokens in normalised text, where no mark is left.
     fn check_plain(&self, ids: &[u32], offsets: &[(usize, usize)], places: &[usize]) -> Outcome<()> {
-        let across = |(a, b): &(usize, usize)| places.iter().any(|p| a < p && p < b);
-        let broken = ids.iter().zip(offsets).any(|(id, o)| self.special.normalized.contains(id) && across(o));
+        let broken =
+            ids.iter().zip(offsets).any(|(id, (a, b))| self.special.normalized.contains(id) && is_cut(places, *a, *b));
         if broken {
             let what = "the text holds a control token that this tokenizer cannot keep as plain text";
             return Err(Problem::new(Code::RowInvalid, what));
@@ -90,6 +87,11 @@ impl Tokenizer {
 /// A mark that occurs in none of the texts.
 pub(crate) fn free_mark(texts: &[&str]) -> Option<char> {
     MARKS.into_iter().find(|mark| !texts.iter().any(|t| t.contains(*mark)))
+}
+
+/// True when one of the places (ascending) lies inside `begin..end`.
+pub(crate) fn is_cut(places: &[usize], begin: usize, end: usize) -> bool {
+    places.get(places.partition_point(|p| *p <= begin)).is_some_and(|p| *p < end)
 }
 
 fn insert(text: &str, places: &[usize], mark: char) -> String {

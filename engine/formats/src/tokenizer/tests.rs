@@ -1,3 +1,5 @@
+//! Ids and text against the reference, and what a user's text may not do.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::Value;

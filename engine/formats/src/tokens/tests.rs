@@ -1,3 +1,5 @@
+//! Token caches, from samples to rows, and what damage does to them.
+
 use super::*;
 use crate::sample::Sample;
 use proptest::prelude::*;
@@ -129,7 +131,7 @@ fn touch(folder: &Path) -> Outcome<u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_changed_or_cut_cache_is_found_before_a_row_is_used(which in 0usize..9, at in 0usize..4000, to in any::<u8>(), cut in any::<bool>()) {
