@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Fails with all offenders.
 fn none(rule: &str, offenders: Vec<String>) {
@@ -31,14 +32,17 @@ fn matches(pattern: &str, allowed: impl Fn(&Source) -> bool) -> Vec<String> {
 
 // ---- manifests ----
 
-/// The workspace as cargo resolves it for this machine, without network.
-fn metadata() -> Value {
-    let arguments = ["metadata", "--format-version", "1", "--locked", "--offline"];
-    let platform = ["--filter-platform", "x86_64-unknown-linux-gnu"];
-    let output =
-        Command::new(env!("CARGO")).args(arguments).args(platform).current_dir(source::root()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+/// The workspace as cargo resolves it for this machine, without network; asked once.
+fn metadata() -> &'static Value {
+    static METADATA: OnceLock<Value> = OnceLock::new();
+    METADATA.get_or_init(|| {
+        let arguments = ["metadata", "--format-version", "1", "--locked", "--offline"];
+        let platform = ["--filter-platform", "x86_64-unknown-linux-gnu"];
+        let mut cargo = Command::new(env!("CARGO"));
+        let output = cargo.args(arguments).args(platform).current_dir(source::root()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    })
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -70,9 +74,9 @@ fn import_table() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn crates_import_only_what_the_architecture_allows() {
     let (metadata, table) = (metadata(), import_table());
-    let ours: BTreeSet<&str> = members(&metadata).iter().map(|p| word(p, "name")).collect();
+    let ours: BTreeSet<&str> = members(metadata).iter().map(|p| word(p, "name")).collect();
     let mut offenders = Vec::new();
-    for package in members(&metadata) {
+    for package in members(metadata) {
         let name = word(package, "name");
         let Some(allowed) = table.get(name) else {
             offenders.push(format!("{name} is not in the table of ARCHITECTURE.md"));
@@ -116,7 +120,7 @@ fn no_program_links_what_it_must_not() {
     ];
     let mut offenders = Vec::new();
     for (name, forbidden) in rules {
-        let all = linked(&metadata, name);
+        let all = linked(metadata, name);
         assert!(all.contains(name));
         offenders.extend(forbidden.iter().filter(|f| all.contains(**f)).map(|f| format!("{name} links {f}")));
     }
@@ -173,7 +177,7 @@ fn every_library_has_an_allowed_licence() {
     let allow = deny["licenses"]["allow"].as_array().unwrap();
     let allowed: BTreeSet<String> = allow.iter().map(|l| l.as_str().unwrap().to_owned()).collect();
     let metadata = metadata();
-    let wrong = list(&metadata, "packages").iter().filter(|p| !satisfied(word(p, "license"), &allowed));
+    let wrong = list(metadata, "packages").iter().filter(|p| !satisfied(word(p, "license"), &allowed));
     none("licences not allowed by deny.toml", wrong.map(|p| format!("{}: {}", p["name"], p["license"])).collect());
 }
 
@@ -200,7 +204,7 @@ fn every_library_comes_from_the_one_registry() {
     let deny = deny();
     let registry = deny["sources"]["allow-registry"][0].as_str().unwrap();
     let metadata = metadata();
-    let wrong = list(&metadata, "packages").iter().filter(|p| match p["source"].as_str() {
+    let wrong = list(metadata, "packages").iter().filter(|p| match p["source"].as_str() {
         Some(from) => from != format!("registry+{registry}"),
         None => !word(p, "manifest_path").starts_with(source::root().to_str().unwrap()),
     });
