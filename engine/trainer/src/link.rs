@@ -27,6 +27,8 @@ struct Inbox {
     commands: VecDeque<ToTrainer>,
     acknowledged: u64,
     gone: Option<Problem>,
+    /// This side has closed the link.
+    closed: bool,
 }
 
 /// What the reader thread and the loop share.
@@ -111,6 +113,9 @@ impl Link {
         link.write(&Hello { protocol: limits::PROTOCOL });
         let read = move || {
             let why = listen(BufReader::new(incoming), &shared);
+            if shared.lock().closed {
+                return;
+            }
             eprintln!("control socket: {why}");
             shared.change(|inbox| inbox.gone = Some(why));
             std::thread::sleep(Duration::from_millis(shared.patience_ms.load(Ordering::Relaxed)));
@@ -183,6 +188,16 @@ impl Link {
         if let Err(e) = outgoing.write_all(&line) {
             eprintln!("a message could not be sent: {e}");
         }
+    }
+}
+
+/// Closes the socket, so that the other side and the reader thread see the end.
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.change(|inbox| inbox.closed = true);
+        let outgoing = self.outgoing.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Already closed where the other side was faster.
+        let _ = outgoing.shutdown(std::net::Shutdown::Both);
     }
 }
 

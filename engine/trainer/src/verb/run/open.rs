@@ -143,7 +143,7 @@ fn device(plan: &Plan) -> Outcome<Device> {
 fn differences(planned: &Compute) -> Vec<Problem> {
     let mut differ = Vec::new();
     let mut compare = |what: &str, planned: &str, here: &str| {
-        if !here.is_empty() && planned != here {
+        if !planned.is_empty() && !here.is_empty() && planned != here {
             differ.push(format!("{what} was {planned} and is {here}"));
         }
     };
@@ -201,10 +201,10 @@ mod tests {
     fn another_library_or_instruction_set_is_one_warning_that_names_both_sides() {
         let mut planned = compute();
         planned.instruction_set = "neon".into();
-        planned.libraries.insert("gemm".into(), "0.1".into());
+        planned.libraries.insert("anneal".into(), "0.0.1".into());
         let warnings = differences(&planned);
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].what.contains("not bit-equal"));
-        assert!(warnings[0].why.contains("neon") && warnings[0].why.contains("gemm was 0.1"), "{}", warnings[0]);
+        assert!(warnings[0].why.contains("neon") && warnings[0].why.contains("anneal was 0.0.1"), "{}", warnings[0]);
     }
 }
