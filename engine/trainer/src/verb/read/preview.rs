@@ -1,6 +1,5 @@
 //! One record as the trainer will see it, before any cut.
 
-use super::rules::check_layout;
 use super::source::{Scratch, Texts, TokenizerSource, Words};
 use crate::verb::Lines;
 use formats::dataset::{self, Record, Row};
@@ -19,9 +18,6 @@ pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut 
         }
     };
     let words = words(spec)?;
-    if let Err(problem) = check_layout(&record, spec.stage) {
-        return Ok(unusable(row, problem));
-    }
     let settings = Settings {
         stage: spec.stage,
         max_length,
@@ -30,7 +26,12 @@ pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut 
         end_of_text: true,
     };
     let sampler = Sampler { tokenizer: &words.tokenizer, template: words.template.as_ref(), settings };
-    Ok(shown(&record, sampler.whole(&record)?, max_length))
+    match sampler.whole(&record) {
+        Ok(whole) => Ok(shown(&record, whole, max_length)),
+        // What is wrong with this row alone, or with its layout, is what a preview is for.
+        Err(problem) if matches!(problem.code, Code::RowInvalid | Code::LayoutUnfit) => Ok(unusable(row, problem)),
+        Err(problem) => Err(problem),
+    }
 }
 
 fn options(spec: &JobSpec) -> dataset::Options {

@@ -1,8 +1,7 @@
-//! What the job file says of rows that cannot be used, and which layouts serve which stage.
+//! What the job file says of rows that cannot be used.
 
-use formats::dataset::{Content, Record};
 use protocol::facts::RowProblem;
-use protocol::job::{DataSpec, RowAction, Stage};
+use protocol::job::{DataSpec, RowAction};
 use protocol::{Code, Outcome, Problem};
 use std::collections::BTreeMap;
 
@@ -55,18 +54,6 @@ fn rule(class: &str, action: RowAction) -> Outcome<(Code, RowAction)> {
             let what = "this version leaves unusable rows out or refuses them; it does not map or convert them";
             Err(Problem::new(Code::NotSupported, what).field(field).remedy("use \"skip\" or \"refuse\""))
         }
-    }
-}
-
-/// Refuses a record whose layout cannot serve the stage: raw text has no answer that could be the target.
-pub fn check_layout(record: &Record, stage: Stage) -> Outcome<()> {
-    match (&record.content, stage) {
-        (Content::Text(_), Stage::Sft) => Err(Problem::new(Code::LayoutUnfit, "raw text: use stage = pretrain")
-            .why("the stage sft trains answers, and rows of plain text have none")
-            .row(record.row)
-            .field("stage")
-            .remedy("set stage = \"pretrain\", or give rows with prompts and answers")),
-        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a job's data to its token cache. A cache that is already there under the same fingerprint is used as it is.
 
-use super::rules::{Rules, check_layout};
+use super::rules::Rules;
 use super::source::{Scratch, Texts, TokenizerSource, Words};
 use super::{data_paths, evaluation_paths};
 use crate::random::{self, Purpose};
@@ -210,7 +210,6 @@ impl Feed<'_> {
     }
 
     fn record(&mut self, record: &dataset::Record, set: Set) -> Outcome<()> {
-        check_layout(record, self.sampler.settings.stage)?;
         match self.sampler.samples(record).map_err(|problem| at_row(problem, record))? {
             Made::Samples(samples) => samples.iter().try_for_each(|sample| {
                 self.check_ids(&sample.ids).map_err(|problem| at_row(problem, record))?;
