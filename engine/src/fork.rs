@@ -1,11 +1,11 @@
 //! A new job from a kept step of an old one: the checkpoint is copied and verified, the plan is made anew from the changed
 //! wish, and the first attempt restores that step.
 
-use crate::engine::{Engine, OnLine};
+use crate::engine::{Engine, OnLine, read_bounded};
 use protocol::facts::ModelConfig;
 use protocol::plan::{Method, Plan};
 use protocol::problem::{Code, Outcome, Problem};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use store::checkpoint::{self, Restore};
 use store::disk::RealDisk;
@@ -13,6 +13,10 @@ use store::run::RunFolder;
 
 /// Bytes copied at once: large enough for full disk speed, small beside any model.
 const PIECE: usize = 1 << 20;
+/// File of a checkpoint that holds everything but tensors.
+const STATE: &str = "state.json";
+/// Most bytes of it: a full list of step events that wait for the journal, with room.
+const STATE_BYTES: u64 = 16 << 20;
 
 impl Engine {
     /// Forks job `id` at `step` with changed settings (paths relative to `base`). Returns the new job's id.
@@ -46,18 +50,35 @@ fn adopt(kept: &Restore, run: &RunFolder) -> Outcome<()> {
         .expecting(kept.manifest.bytes())?;
     for file in &kept.manifest.files {
         let path = kept.file(&file.name)?;
-        writer.file(&file.name, |out| {
-            let mut source = std::fs::File::open(&path)?;
-            let mut piece = vec![0; PIECE];
-            loop {
-                match source.read(&mut piece)? {
-                    0 => return Ok(()),
-                    n => out.write_all(&piece[..n])?,
-                }
-            }
-        })?;
+        if file.name == STATE {
+            let state = without_events(&path)?;
+            writer.file(&file.name, |out| Ok(out.write_all(&state)?))?;
+        } else {
+            writer.file(&file.name, |out| copy(&path, out))?;
+        }
     }
     writer.commit().map(drop)
+}
+
+fn copy(path: &Path, out: &mut dyn Write) -> Result<(), checkpoint::WriteFailure> {
+    let mut source = std::fs::File::open(path)?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        match source.read(&mut piece)? {
+            0 => return Ok(()),
+            n => out.write_all(&piece[..n])?,
+        }
+    }
+}
+
+/// The state of a checkpoint without the step events that wait for the old run's journal: they are not the fork's.
+fn without_events(path: &Path) -> Outcome<Vec<u8>> {
+    let text = read_bounded(path, STATE_BYTES)?;
+    let mut state: serde_json::Value = serde_json::from_str(&text).map_err(|e| {
+        Problem::new(Code::CheckpointDamaged, "the checkpoint's state is not JSON").why(e.to_string()).file(path)
+    })?;
+    state["unacknowledged"] = serde_json::json!([]);
+    serde_json::to_vec(&state).map_err(|e| Problem::internal(e.to_string()))
 }
 
 /// A checkpoint serves a plan of the same shape and method that has steps left.

@@ -5,7 +5,7 @@
 use formats::adapter::Adapter;
 use formats::dataset;
 use formats::model_folder::ModelFolder;
-use protocol::facts::{ItemFacts, Kind};
+use protocol::facts::{DatasetFacts, ItemFacts, Kind};
 use protocol::{Code, Problem};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io::Read;
@@ -130,7 +130,10 @@ fn file(path: &Path, start: &[u8]) -> ItemFacts {
 /// A folder without one data file is no data set; one with rows that cannot be used still is.
 fn data(path: &Path) -> ItemFacts {
     match dataset::inspect(path, &dataset::Options::default()) {
-        Ok(facts) => ItemFacts { dataset: Some(facts), ..item(path, Kind::Dataset, None) },
+        Ok(facts) => {
+            let problem = (facts.usable_rows == 0).then(|| unusable(path, &facts));
+            ItemFacts { dataset: Some(facts), ..item(path, Kind::Dataset, problem) }
+        }
         Err(problem) => {
             let kind = match problem.code {
                 Code::FormatUnknown | Code::FileUnreadable | Code::FileEmpty | Code::NotFound => Kind::Unknown,
@@ -139,6 +142,17 @@ fn data(path: &Path) -> ItemFacts {
             item(path, kind, Some(problem))
         }
     }
+}
+
+/// A data set of which no row can be trained on, and what is wrong with the first.
+fn unusable(path: &Path, facts: &DatasetFacts) -> Problem {
+    let first = facts.problems.first();
+    let mut problem =
+        Problem::new(Code::NoUsableRows, format!("none of the {} rows can be used", facts.rows)).file(path);
+    if let Some(row) = first {
+        problem = problem.why(format!("row {}: {}", row.row, row.message)).row(row.row).line(row.line);
+    }
+    problem.remedy("correct the rows; a layout that is known is {\"messages\": [{\"role\", \"content\"}, …]}")
 }
 
 enum Look {

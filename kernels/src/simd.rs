@@ -7,6 +7,11 @@
 /// Elements that one thread takes at a time in an elementwise loop: 64 KiB, a small part of a second-level cache.
 pub(crate) const PIECE: usize = 1 << 14;
 
+/// Rows of `width` elements that make a piece.
+pub(crate) fn rows_of(width: usize) -> usize {
+    (PIECE / width.max(1)).max(1)
+}
+
 /// Accumulators of a sum: enough to hide the latency of an addition in vectors of eight.
 pub(crate) const LANES: usize = 32;
 

@@ -5,6 +5,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// Operations below which one thread is done before a second is awake: some ten microseconds of either.
+const WORTH_WAKING: usize = 1 << 18;
+
 /// A pool of its own; the process-wide rayon pool is never started.
 #[derive(Debug)]
 pub(crate) struct Team {
@@ -23,37 +26,18 @@ impl Team {
         }
     }
 
+    /// These threads, or the caller's alone where `operations` are so few that waking others would take longer.
+    pub(crate) fn for_work(&self, operations: usize) -> Crew<'_> {
+        Crew { pool: self.pool.as_ref().filter(|_| operations >= WORTH_WAKING) }
+    }
+
     pub(crate) fn threads(&self) -> usize {
         self.pool.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
     }
 
     /// Runs `work(i)` for every i below `pieces`.
     pub(crate) fn each(&self, pieces: usize, work: impl Fn(usize) + Sync) {
-        self.each_with(pieces, || (), |(), i| work(i));
-    }
-
-    /// As [`Team::each`], with scratch that each thread makes for itself.
-    pub(crate) fn each_with<S>(
-        &self,
-        pieces: usize,
-        scratch: impl Fn() -> S + Sync,
-        work: impl Fn(&mut S, usize) + Sync,
-    ) {
-        let next = AtomicUsize::new(0);
-        let take = || {
-            let mut mine = scratch();
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= pieces {
-                    return;
-                }
-                work(&mut mine, i);
-            }
-        };
-        match &self.pool {
-            Some(pool) if pieces > 1 => drop(pool.broadcast(|_| take())),
-            _ => take(),
-        }
+        self.for_work(usize::MAX).each_with(pieces, || (), |(), i| work(i));
     }
 
     /// Lends `len` elements of scratch, with whatever they hold, to one caller at a time. It is kept for the next one.
@@ -89,6 +73,38 @@ impl Team {
             });
             work(i, mine);
         });
+    }
+}
+
+/// The threads that take part in one operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Crew<'a> {
+    pool: Option<&'a rayon::ThreadPool>,
+}
+
+impl Crew<'_> {
+    /// As [`Team::each`], with scratch that each thread makes for itself.
+    pub(crate) fn each_with<S>(
+        &self,
+        pieces: usize,
+        scratch: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, usize) + Sync,
+    ) {
+        let next = AtomicUsize::new(0);
+        let take = || {
+            let mut mine = scratch();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= pieces {
+                    return;
+                }
+                work(&mut mine, i);
+            }
+        };
+        match self.pool {
+            Some(pool) if pieces > 1 => drop(pool.broadcast(|_| take())),
+            _ => take(),
+        }
     }
 }
 

@@ -246,7 +246,7 @@ pub enum Command {
 /// Whatever follows the name of a command that a later version brings.
 #[derive(Debug, clap::Args)]
 pub struct Rest {
-    /// Ignored.
+    /// Read for `--json` only.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub rest: Vec<String>,
 }
@@ -285,17 +285,18 @@ pub enum BenchCommand {
 }
 
 impl Command {
-    /// The name of a command that a later version brings.
-    pub fn later(&self) -> Option<&'static str> {
-        match self {
-            Command::Snapshot(_) => Some("snapshot"),
-            Command::Pin(_) => Some("pin"),
-            Command::Unpin(_) => Some("unpin"),
-            Command::Label(_) => Some("label"),
-            Command::Restore(_) => Some("restore"),
-            Command::Serve(_) => Some("serve"),
-            Command::Doctor(_) => Some("doctor"),
-            _ => None,
-        }
+    /// The name of a command that a later version brings, and what followed it.
+    pub fn later(&self) -> Option<(&'static str, &[String])> {
+        let (name, rest) = match self {
+            Command::Snapshot(rest) => ("snapshot", rest),
+            Command::Pin(rest) => ("pin", rest),
+            Command::Unpin(rest) => ("unpin", rest),
+            Command::Label(rest) => ("label", rest),
+            Command::Restore(rest) => ("restore", rest),
+            Command::Serve(rest) => ("serve", rest),
+            Command::Doctor(rest) => ("doctor", rest),
+            _ => return None,
+        };
+        Some((name, &rest.rest))
     }
 }

@@ -36,7 +36,9 @@ pub struct Voice {
 
 /// Runs a command and returns the exit status.
 pub fn run(args: Args) -> i32 {
-    let voice = Voice { json: args.json, quiet: args.quiet };
+    // What follows a command of a later version is swallowed whole, global options too.
+    let swallowed = args.command.later().is_some_and(|(_, rest)| rest.iter().any(|word| word == "--json"));
+    let voice = Voice { json: args.json || swallowed, quiet: args.quiet };
     match dispatch(args, voice) {
         Ok(status) => status,
         Err(problem) => {
@@ -50,7 +52,7 @@ fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
     if let Command::Supervise { run_folder } = &args.command {
         return Ok(crate::supervisor::supervise(run_folder));
     }
-    if let Some(word) = args.command.later() {
+    if let Some((word, _)) = args.command.later() {
         return Err(Problem::new(Code::NotSupported, format!("`anneal {word}` is not part of this version"))
             .remedy("a later version brings it; `anneal --help` lists what is there"));
     }

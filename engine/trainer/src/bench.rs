@@ -151,3 +151,20 @@ impl RowSource for RandomRows {
         Row { tokens: &self.tokens[start..start + length], trained: &self.trained, segments: &self.length }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{lora, odd_config};
+
+    #[test]
+    fn a_benchmark_trains_for_real_and_tells_its_memory() {
+        for method in [Method::Full, lora(2, 0.0, &["q_proj"])] {
+            let device = Device::cpu(1);
+            let measured = bench_train(&device, &odd_config(true), &method, 2, 9, 2).unwrap();
+            let arena: u64 = plan(&odd_config(true), &method, 2, 9, 2).memory.arena.iter().map(|l| l.bytes).sum();
+            assert_eq!(measured.bytes_peak, arena);
+            assert!(measured.tokens_per_second > 0.0 && (3.0..6.0).contains(&measured.loss), "{measured:?}");
+        }
+    }
+}

@@ -12,6 +12,11 @@ use crate::gemm::Matrix;
 /// Queries, and keys, of a block of scores: 36 KiB, so that the few blocks alive fit the second-level cache.
 const BLOCK: usize = 96;
 
+/// Multiplications of a pass, to the nearest power of ten: whether threads are worth waking.
+fn operations(shape: Shape) -> usize {
+    shape.rows * shape.length * shape.length * shape.heads * shape.head_dim
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub q: &'a [f32],

@@ -1,16 +1,18 @@
 //! A row at a time: the largest logit, then one exponential an element, kept in place where the gradient is wanted.
 
 use super::IGNORE;
-use crate::simd::{self, exp, sum_of, vectorised};
+use crate::simd::{self, exp, rows_of, sum_of, vectorised};
 use crate::team::Team;
 
 /// Elements whose exponentials are added in f32 lanes; the blocks' sums are added in f64.
 const BLOCK: usize = 4096;
 
 pub(super) fn forward(team: &Team, nll: &mut [f32], logits: &[f32], targets: &[u32], vocab: usize) {
-    team.split([nll], [1], |i, [nll]| {
-        let row = &logits[i * vocab..][..vocab];
-        nll[0] = if targets[i] == IGNORE { 0.0 } else { loss(row, targets[i], |max| sum_exp(row, max)) };
+    let rows = rows_of(vocab);
+    team.split([nll], [rows], |i, [nll]| {
+        for (nll, n) in nll.iter_mut().zip(i * rows..) {
+            *nll = if targets[n] == IGNORE { 0.0 } else { loss(&logits[n * vocab..][..vocab], targets[n]) };
+        }
     });
 }
 
@@ -25,8 +27,11 @@ pub(super) fn forward_backward(
     if vocab == 0 {
         return nll.fill(f32::NAN);
     }
-    team.split([nll, logits], [1, vocab], |i, [nll, row]| {
-        nll[0] = if targets[i] == IGNORE { ignore(row) } else { row_backward(row, targets[i], scale) };
+    let rows = rows_of(vocab);
+    team.split([nll, logits], [rows, rows * vocab], |i, [nll, logits]| {
+        for ((nll, row), target) in nll.iter_mut().zip(logits.chunks_exact_mut(vocab)).zip(&targets[i * rows..]) {
+            *nll = if *target == IGNORE { ignore(row) } else { row_backward(row, *target, scale) };
+        }
     });
 }
 
@@ -48,10 +53,10 @@ fn row_backward(row: &mut [f32], target: u32, scale: f32) -> f32 {
     (sum.ln() + f64::from(max) - f64::from(logit)) as f32
 }
 
-fn loss(row: &[f32], target: u32, sum: impl Fn(f32) -> f64) -> f32 {
+fn loss(row: &[f32], target: u32) -> f32 {
     let Some(logit) = row.get(target as usize).copied() else { return f32::NAN };
     let max = largest(row);
-    (sum(max).ln() + f64::from(max) - f64::from(logit)) as f32
+    (sum_exp(row, max).ln() + f64::from(max) - f64::from(logit)) as f32
 }
 
 fn sum_exp(row: &[f32], max: f32) -> f64 {

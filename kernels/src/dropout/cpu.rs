@@ -2,14 +2,11 @@
 
 use super::Dropout;
 use crate::random::{WIDTH, philox};
-use crate::simd::vectorised;
+use crate::simd::{rows_of, vectorised};
 use crate::team::Team;
 
 /// Columns that share one call of Philox.
 const BLOCK: usize = 4 * WIDTH;
-
-/// Tokens that one thread takes at a time.
-const TOKENS: usize = 16;
 
 pub(super) fn forward(team: &Team, out: &mut [f32], x: &[f32], dropout: Dropout) {
     over_tokens(team, out, x, dropout, forward_token);
@@ -41,10 +38,11 @@ fn over_tokens(
         return;
     }
     let (key, below, scale) = (draw.key(), (f64::from(rate) * 4_294_967_296.0) as u32, 1.0 / (1.0 - rate));
-    team.split([to], [TOKENS * width], |i, [to]| {
-        let from = from[i * TOKENS * width..].chunks_exact(width);
+    let tokens = rows_of(width);
+    team.split([to], [tokens * width], |i, [to]| {
+        let from = from[i * tokens * width..].chunks_exact(width);
         for (n, (to, from)) in to.chunks_exact_mut(width).zip(from).enumerate() {
-            let token = i * TOKENS + n;
+            let token = i * tokens + n;
             let sample = first_sample.wrapping_add((token / length) as u64);
             let place = [(token % length) as u32, sample as u32, (sample >> 32) as u32];
             work(to, from, Token { key, place, below, scale });

@@ -3,7 +3,7 @@
 
 use super::{Orientation, Shape};
 use crate::gemm::{self, COLUMNS, Matrix, ROWS, Target};
-use crate::simd::{sum_of, vectorised};
+use crate::simd::{PIECE, sum_of, vectorised};
 use crate::team::{Shared, Team};
 
 /// Longest block along k: a panel of 16 columns is then 20 KiB and stays in the first-level cache.
@@ -77,10 +77,10 @@ fn pack(team: &Team, panels: &mut [f32], b: Matrix<'_>, [depth, columns]: [usize
     if depth == 0 {
         return;
     }
-    const TOGETHER: usize = 4 * COLUMNS;
-    team.split([panels], [TOGETHER * depth], |i, [panels]| {
-        let start = i * TOGETHER;
-        gemm::pack(panels, b.at(0, start), depth, TOGETHER.min(columns - start));
+    let together = (PIECE / depth).next_multiple_of(COLUMNS).max(COLUMNS);
+    team.split([panels], [together * depth], |i, [panels]| {
+        let start = i * together;
+        gemm::pack(panels, b.at(0, start), depth, together.min(columns - start));
     });
 }
 
@@ -90,7 +90,8 @@ fn tiles(team: &Team, to: Strip<'_>, a: Matrix<'_>, panels: &[f32], [m, depth]: 
     let wanted = (4 * team.threads()).div_ceil(m.div_ceil(rows));
     let columns = to.columns.div_ceil(wanted).max(TILE_COLUMNS_MIN).next_multiple_of(COLUMNS).min(to.columns);
     let across = to.columns.div_ceil(columns);
-    team.each_with(m.div_ceil(rows) * across, Vec::new, |scratch, tile| {
+    let crew = team.for_work(m * to.columns * depth);
+    crew.each_with(m.div_ceil(rows) * across, Vec::new, |scratch, tile| {
         let (i, j) = (tile / across * rows, tile % across * columns);
         let (m, n) = (rows.min(m - i), columns.min(to.columns - j));
         let a = if depth == 0 { a } else { near(scratch, a.at(i, 0), [m, depth]) };

@@ -1,10 +1,7 @@
 //! Rows for the output and the input's gradient, columns for the weight's gradient.
 
-use crate::simd::{sum_of, vectorised};
+use crate::simd::{rows_of, sum_of, vectorised};
 use crate::team::{Shared, Team};
-
-/// Tokens that one thread takes at a time.
-const TOKENS: usize = 16;
 
 /// Columns of the weight's gradient that one thread takes at a time.
 const COLUMNS: usize = 64;
@@ -23,8 +20,9 @@ pub(super) fn forward(team: &Team, out: &mut [f32], rstd: &mut [f32], x: &[f32],
     if out.is_empty() {
         return;
     }
-    team.split([out, rstd], [TOKENS * width, TOKENS], |i, [out, rstd]| {
-        let x = x[i * TOKENS * width..].chunks_exact(width);
+    let tokens = rows_of(width);
+    team.split([out, rstd], [tokens * width, tokens], |i, [out, rstd]| {
+        let x = x[i * tokens * width..].chunks_exact(width);
         for ((out, rstd), x) in out.chunks_exact_mut(width).zip(rstd).zip(x) {
             *rstd = forward_row(out, x, weight, eps);
         }
@@ -41,9 +39,10 @@ pub(super) fn backward(team: &Team, to: [&mut [f32]; 2], saved: Saved<'_>, dout:
     if !dweight.is_empty() {
         weight_gradient(team, dweight, [x, dout], rstd);
     }
-    team.split([dx], [TOKENS * width], |i, [dx]| {
-        let rows = x[i * TOKENS * width..].chunks_exact(width).zip(dout[i * TOKENS * width..].chunks_exact(width));
-        for ((dx, (x, dout)), rstd) in dx.chunks_exact_mut(width).zip(rows).zip(&rstd[i * TOKENS..]) {
+    let tokens = rows_of(width);
+    team.split([dx], [tokens * width], |i, [dx]| {
+        let rows = x[i * tokens * width..].chunks_exact(width).zip(dout[i * tokens * width..].chunks_exact(width));
+        for ((dx, (x, dout)), rstd) in dx.chunks_exact_mut(width).zip(rows).zip(&rstd[i * tokens..]) {
             backward_row(dx, [x, dout, weight], *rstd, accumulate);
         }
     });
@@ -52,14 +51,18 @@ pub(super) fn backward(team: &Team, to: [&mut [f32]; 2], saved: Saved<'_>, dout:
 fn weight_gradient(team: &Team, dweight: &mut [f32], from: [&[f32]; 2], rstd: &[f32]) {
     let width = dweight.len();
     let dweight = Shared::new(dweight);
-    team.each(width.div_ceil(COLUMNS), |i| {
-        let (start, end) = (i * COLUMNS, width.min((i + 1) * COLUMNS));
-        // SAFETY: pieces are disjoint ranges of columns.
-        let to = unsafe { dweight.slice(start, end) };
-        for (group, rstd) in rstd.chunks(GROUP).enumerate() {
-            weight_gradient_group(to, from.map(|x| &x[group * GROUP * width + start..]), rstd, width);
-        }
-    });
+    team.for_work(width * rstd.len()).each_with(
+        width.div_ceil(COLUMNS),
+        || (),
+        |(), i| {
+            let (start, end) = (i * COLUMNS, width.min((i + 1) * COLUMNS));
+            // SAFETY: pieces are disjoint ranges of columns.
+            let to = unsafe { dweight.slice(start, end) };
+            for (group, rstd) in rstd.chunks(GROUP).enumerate() {
+                weight_gradient_group(to, from.map(|x| &x[group * GROUP * width + start..]), rstd, width);
+            }
+        },
+    );
 }
 
 vectorised! {

@@ -1,19 +1,17 @@
 //! Sines and cosines once a token, then all its heads.
 
-use crate::simd::{sin_cos, vectorised};
+use crate::simd::{rows_of, sin_cos, vectorised};
 use crate::team::Team;
-
-/// Tokens that one thread takes at a time.
-const TOKENS: usize = 16;
 
 pub(super) fn turn(team: &Team, x: &mut [f32], positions: &[u32], inv_freq: &[f32], sign: f32) {
     if x.is_empty() {
         return;
     }
     let token = x.len() / positions.len();
-    team.split([x], [TOKENS * token], |i, [x]| {
+    let tokens = rows_of(token);
+    team.split([x], [tokens * token], |i, [x]| {
         let mut turns = vec![0.0; 2 * inv_freq.len()];
-        for (x, position) in x.chunks_exact_mut(token).zip(&positions[i * TOKENS..]) {
+        for (x, position) in x.chunks_exact_mut(token).zip(&positions[i * tokens..]) {
             angles(&mut turns, *position as f32, inv_freq, sign);
             turn_heads(x, &turns);
         }

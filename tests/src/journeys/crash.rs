@@ -1,7 +1,7 @@
 //! Kill -9 of the command line, the supervisor and the trainer at random points: nothing is lost, nothing is left, and the
 //! resumed run is bit for bit the run that was never disturbed.
 
-use super::lab::{Lab, PATIENCE, binary, kill, until};
+use super::lab::{Lab, Outcome, PATIENCE, binary, kill, until};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn delay(victim: u64, point: u64) -> Duration {
 }
 
 /// The undisturbed run that others are held against.
-fn reference(lab: &Lab, job: &str) -> (Vec<(u64, f64)>, Vec<(String, u128)>) {
+fn reference(lab: &Lab, job: &str) -> Outcome {
     let id = submit(lab, job);
     lab.wait_for(&id, &["finished"]);
     lab.outcome(&id)
@@ -116,7 +116,11 @@ fn a_job_survives_the_end_of_the_terminal_that_started_it() {
     let lab = Lab::new();
     let job = lab.job(STEPS, "");
     // A session of its own whose leader dies with a hang-up for everyone in it, as when a terminal window is closed.
-    let script = format!("{} train {} & sleep 1; kill -HUP 0", binary("anneal").display(), job.display());
+    let script = format!(
+        "{} train {} & until ls \"$ANNEAL_HOME\"/runs/*/journal.jsonl; do sleep 0.1; done; kill -HUP 0",
+        binary("anneal").display(),
+        job.display()
+    );
     let mut shell = Command::new("sh");
     shell
         .args(["-c", &script])

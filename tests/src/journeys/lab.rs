@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// Longest a journey waits for something that normally takes a second: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What a run came to: (step, loss) of every step; name and checksum of every tensor file.
+pub type Outcome = (Vec<(u64, f64)>, Vec<(String, u128)>);
+
 /// One user's world.
 pub struct Lab {
     folder: tempfile::TempDir,
@@ -132,7 +135,7 @@ impl Lab {
     }
 
     /// Everything that resume must reproduce: the losses and the bytes of every tensor file of the last checkpoint.
-    pub fn outcome(&self, id: &str) -> (Vec<(u64, f64)>, Vec<(String, u128)>) {
+    pub fn outcome(&self, id: &str) -> Outcome {
         let folder = self.checkpoint(id);
         let mut files: Vec<(String, u128)> = std::fs::read_dir(&folder)
             .unwrap()

@@ -30,7 +30,7 @@ fn what_cannot_be_read_is_refused_by_its_kind_and_place() {
     let pickle = golden("bad/llama_bin_pickle_exec");
     let cases = [
         (lab.write("empty.jsonl", ""), "file_empty"),
-        (lab.write("broken.jsonl", "{\"messages\": [\n"), "no_usable_rows"),
+        (lab.write("broken.jsonl", "{\"messages\": [}\n{\"messages\": 3}\n"), "no_usable_rows"),
         (lab.path("nowhere.jsonl"), "file_unreadable"),
         (pickle, "code_in_file"),
     ];

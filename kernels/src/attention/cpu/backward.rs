@@ -1,11 +1,13 @@
-//! The backward pass: one thread a row and key head, blocks of keys outside, blocks of queries inside. Every gradient
-//! is then gathered in one order, and belongs to one thread alone.
+//! The backward pass: a piece of work is a block of keys of one row and key head, and runs over the queries that see
+//! it. dk and dv of the block are its own; to dq, pieces add in the order of their blocks, each query block at a time.
+//! Every gradient is so gathered in one order, and no copy of dq is needed.
 
 use super::{BLOCK, Inputs, Layout};
 use crate::attention::Shape;
 use crate::gemm::{Matrix, Target, multiply, multiply_into, pack, packed_len};
-use crate::simd::{exp, sum_of, vectorised};
+use crate::simd::{PIECE, exp, sum_of, vectorised};
 use crate::team::{Shared, Team};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Clone, Copy)]
 pub(in crate::attention) struct Saved<'a> {
@@ -14,7 +16,7 @@ pub(in crate::attention) struct Saved<'a> {
     pub dout: &'a [f32],
 }
 
-/// dq, dk, dv; each piece of work owns the heads of its group and its key head.
+/// dq, dk, dv; a piece of work owns its block of dk and dv, and takes turns with others over dq.
 type Gradients<'a> = [&'a Shared<'a, f32>; 3];
 
 pub(in crate::attention) fn backward(
@@ -28,18 +30,20 @@ pub(in crate::attention) fn backward(
     if to[0].is_empty() {
         return;
     }
+    let (sequences, blocks) = (shape.rows * shape.kv_heads, shape.length.div_ceil(BLOCK));
+    let order = Order::new(sequences * blocks);
+    team.split([&mut *to[0]], [PIECE], |_, [dq]| dq.fill(0.0));
     let to = to.map(Shared::new);
-    let work = Work { to: to.each_ref(), from, saved, layout };
+    let work = Work { to: to.each_ref(), from, saved, layout, order: &order };
+    let team = team.for_work(super::operations(shape));
     team.each_with(
-        shape.rows * shape.kv_heads,
+        sequences * blocks,
         || Scratch::new(layout),
         |scratch, piece| {
-            let (b, kh) = (piece / shape.kv_heads, piece % shape.kv_heads);
-            work.clear_dq(b, kh);
-            work.deltas(&mut scratch.deltas, b, kh);
-            for start in (0..shape.length).step_by(BLOCK) {
-                work.key_block(scratch, [b, kh], [start, shape.length.min(start + BLOCK)]);
-            }
+            // Blocks of keys rise from piece to piece, so that whoever must wait waits for a piece that has begun.
+            let (block, sequence) = (piece / sequences, piece % sequences);
+            let _alarm = Alarm(&order);
+            work.key_block(scratch, [sequence / shape.kv_heads, sequence % shape.kv_heads], block);
         },
     );
 }
@@ -50,12 +54,12 @@ struct Work<'a> {
     from: Inputs<'a>,
     saved: Saved<'a>,
     layout: Layout,
+    order: &'a Order,
 }
 
-/// What one thread works with. Names of packed panels end in the operand they hold.
+/// What one thread works with: a block of probabilities and of the gradients of scores, packed operands, and the
+/// gradients of the block of keys.
 struct Scratch {
-    /// `Σ dout · out` of each head of the group and query of the row.
-    deltas: Vec<f32>,
     probabilities: Vec<f32>,
     dscores: Vec<f32>,
     keys_transposed: Vec<f32>,
@@ -69,11 +73,10 @@ struct Scratch {
 
 impl Scratch {
     fn new(layout: Layout) -> Scratch {
-        let Shape { length, head_dim, .. } = layout.shape;
+        let head_dim = layout.shape.head_dim;
         let of = |len| vec![0.0; len];
         let (along, across) = (packed_len(BLOCK, head_dim), packed_len(head_dim, BLOCK));
         Scratch {
-            deltas: of(layout.group() * length),
             probabilities: of(BLOCK * BLOCK),
             dscores: of(BLOCK * BLOCK),
             keys_transposed: of(across),
@@ -92,30 +95,9 @@ impl Work<'_> {
         kh * self.layout.group() + g
     }
 
-    fn clear_dq(&self, b: usize, kh: usize) {
-        let Shape { length, heads, head_dim, .. } = self.layout.shape;
-        let group = self.layout.group() * head_dim;
-        for t in 0..length {
-            let start = (b * length + t) * heads * head_dim + kh * group;
-            // SAFETY: the heads of this group belong to this piece alone.
-            unsafe { self.to[0].slice(start, start + group) }.fill(0.0);
-        }
-    }
-
-    fn deltas(&self, deltas: &mut [f32], b: usize, kh: usize) {
-        let Shape { length, head_dim, .. } = self.layout.shape;
-        for g in 0..self.layout.group() {
-            let at = [b, self.head(kh, g), 0];
-            let (out, dout) = (self.layout.queries(self.saved.out, at), self.layout.queries(self.saved.dout, at));
-            for t in 0..length {
-                deltas[g * length + t] =
-                    dot(&out.data[t * out.row..][..head_dim], &dout.data[t * dout.row..][..head_dim]);
-            }
-        }
-    }
-
-    fn key_block(&self, scratch: &mut Scratch, [b, kh]: [usize; 2], keys: [usize; 2]) {
-        let Shape { length, head_dim, .. } = self.layout.shape;
+    fn key_block(&self, scratch: &mut Scratch, [b, kh]: [usize; 2], block: usize) {
+        let Shape { length, kv_heads, head_dim, .. } = self.layout.shape;
+        let keys = [block * BLOCK, length.min((block + 1) * BLOCK)];
         let n = keys[1] - keys[0];
         let (k, v) = (self.layout.keys(self.from.k, [b, kh, keys[0]]), self.layout.keys(self.from.v, [b, kh, keys[0]]));
         pack(&mut scratch.keys_transposed[..packed_len(head_dim, n)], k.transposed(), head_dim, n);
@@ -123,11 +105,15 @@ impl Work<'_> {
         pack(&mut scratch.keys[..packed_len(n, head_dim)], k, n, head_dim);
         scratch.dk.fill(0.0);
         scratch.dv.fill(0.0);
-        for start in (keys[0]..length).step_by(BLOCK) {
-            let queries = [start, length.min(start + BLOCK)];
-            if self.layout.first_key(self.from.segment_start, b, queries) < keys[1] {
-                (0..self.layout.group()).for_each(|g| self.head_block(scratch, [b, kh, g], [queries, keys]));
+        let blocks = length.div_ceil(BLOCK);
+        for i in block..blocks {
+            let queries = [i * BLOCK, length.min((i + 1) * BLOCK)];
+            let seen = self.layout.first_key(self.from.segment_start, b, queries) < keys[1];
+            let turn = Turn { place: (b * kv_heads + kh) * blocks + i, block };
+            if seen {
+                (0..self.layout.group()).for_each(|g| self.head_block(scratch, [b, kh, g], [queries, keys], turn));
             }
+            self.order.pass(turn);
         }
         for (to, from) in [(self.to[1], &scratch.dk), (self.to[2], &scratch.dv)] {
             self.put(to, from, [b, kh], keys);
@@ -135,7 +121,7 @@ impl Work<'_> {
     }
 
     /// One head's block of scores, recomputed, and what it adds to all three gradients.
-    fn head_block(&self, scratch: &mut Scratch, [b, kh, g]: [usize; 3], [queries, keys]: [[usize; 2]; 2]) {
+    fn head_block(&self, scratch: &mut Scratch, [b, kh, g]: [usize; 3], [queries, keys]: [[usize; 2]; 2], turn: Turn) {
         let Shape { heads, head_dim, length, .. } = self.layout.shape;
         let (m, n) = (queries[1] - queries[0], keys[1] - keys[0]);
         let at = [b, self.head(kh, g), queries[0]];
@@ -151,7 +137,9 @@ impl Work<'_> {
         let (stride, first) = (heads * head_dim, ((b * length + queries[0]) * heads + at[1]) * head_dim);
         let data = self.to[0].base(first, (m - 1) * stride + head_dim);
         let target = Target { data, stride, alpha: 1.0, beta: 1.0 };
-        // SAFETY: `base` found the rows inside dq, and the heads of this group belong to this piece alone.
+        self.order.wait(turn);
+        // SAFETY: `base` found the rows inside dq; the heads of this group and these queries belong to whoever has
+        // the turn.
         unsafe { multiply(target, ds, &packed_keys[..packed_len(n, head_dim)], [m, head_dim, n]) };
     }
 
@@ -165,15 +153,17 @@ impl Work<'_> {
     ) {
         let Shape { head_dim, length, heads, scale, .. } = self.layout.shape;
         let (m, n, across) = (queries[1] - queries[0], keys[1] - keys[0], packed_len(head_dim, keys[1] - keys[0]));
-        let Scratch { probabilities, dscores, keys_transposed, values_transposed, deltas, .. } = scratch;
+        let Scratch { probabilities, dscores, keys_transposed, values_transposed, .. } = scratch;
+        let out = self.layout.queries(self.saved.out, [b, self.head(kh, g), queries[0]]);
         multiply_into(probabilities, n, q, &keys_transposed[..across], [m, n, head_dim], [scale, 0.0]);
         multiply_into(dscores, n, dout, &values_transposed[..across], [m, n, head_dim], [1.0, 0.0]);
         for i in 0..m {
             let t = queries[0] + i;
             let lse = self.saved.lse[(b * length + t) * heads + self.head(kh, g)];
             let visible = self.layout.visible(self.from.segment_start, [b, t], keys);
+            let delta = dot(&out.data[i * out.row..][..head_dim], &dout.data[i * dout.row..][..head_dim]);
             let rows = (&mut probabilities[i * n..][..n], &mut dscores[i * n..][..n]);
-            score_gradients(rows.0, rows.1, visible, [lse, deltas[g * length + t], scale]);
+            score_gradients(rows.0, rows.1, visible, [lse, delta, scale]);
         }
     }
 
@@ -184,6 +174,58 @@ impl Work<'_> {
             let start = ((b * length + t) * kv_heads + kh) * head_dim;
             // SAFETY: this key head of this row belongs to this piece alone.
             unsafe { to.slice(start, start + head_dim) }.copy_from_slice(from);
+        }
+    }
+}
+
+/// Whose turn it is to add to a block of dq.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Row, key head and block of queries, as one number.
+    place: usize,
+    /// Block of keys: the turn comes when all blocks before have passed.
+    block: usize,
+}
+
+/// How many blocks of keys have passed each place; `None` once a piece of work has panicked.
+struct Order {
+    passed: Mutex<Option<Vec<usize>>>,
+    moved: Condvar,
+}
+
+impl Order {
+    fn new(places: usize) -> Order {
+        Order { passed: Mutex::new(Some(vec![0; places])), moved: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<usize>>> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn, and has it until [`Order::pass`].
+    fn wait(&self, turn: Turn) {
+        let early = |passed: &mut Option<Vec<usize>>| passed.as_ref().is_some_and(|p| p[turn.place] < turn.block);
+        let passed = self.moved.wait_while(self.lock(), early).unwrap_or_else(PoisonError::into_inner);
+        assert!(passed.is_some(), "attention::backward: another thread failed");
+    }
+
+    fn pass(&self, turn: Turn) {
+        self.wait(turn);
+        if let Some(passed) = self.lock().as_mut() {
+            passed[turn.place] = turn.block + 1;
+        }
+        self.moved.notify_all();
+    }
+}
+
+/// Lets nobody wait for a piece of work that panicked.
+struct Alarm<'a>(&'a Order);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0.lock() = None;
+            self.0.moved.notify_all();
         }
     }
 }
@@ -204,5 +246,40 @@ vectorised! {
             *p = exp(*p - lse);
             *ds = *p * (*ds - delta) * scale;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_fails_leaves_none_waiting_forever() {
+        let order = Order::new(1);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| order.wait(Turn { place: 0, block: 1 }));
+            let fails = scope.spawn(|| {
+                let _alarm = Alarm(&order);
+                panic!("as a defect would");
+            });
+            assert!(fails.join().is_err() && waits.join().is_err());
+        });
+    }
+
+    #[test]
+    fn turns_come_in_the_order_of_the_blocks_of_keys() {
+        let (order, seen) = (Order::new(2), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for block in (0..8).rev() {
+                let (order, seen) = (&order, &seen);
+                scope.spawn(move || {
+                    let turn = Turn { place: 1, block };
+                    order.wait(turn);
+                    seen.lock().unwrap().push(block);
+                    order.pass(turn);
+                });
+            }
+        });
+        assert_eq!(seen.into_inner().unwrap(), (0..8).collect::<Vec<_>>());
     }
 }

@@ -24,6 +24,7 @@ fn blocks(team: &Team, [out, lse]: [&mut [f32]; 2], from: Inputs<'_>, layout: La
     let (out, lse) = (Shared::new(out), Shared::new(lse));
     let along = length.div_ceil(BLOCK);
     let scratch = || Scratch::new(layout.group(), head_dim);
+    let team = team.for_work(super::operations(layout.shape) + layout.past * length * layout.shape.heads * head_dim);
     team.each_with(rows * kv_heads * along, scratch, |scratch, piece| {
         // Later blocks see more keys: they come first, so that no thread ends with a long one alone.
         let (b, kh, block) = (piece / along / kv_heads, piece / along % kv_heads, along - 1 - piece % along);
