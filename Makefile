@@ -10,7 +10,7 @@ run: setup ## trains a small model on a built-in text, then lets it write
 test: setup ## what continuous integration runs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) build --workspace --bins --locked
+	$(CARGO) build --workspace --bins --tests --locked
 	$(CARGO) test --workspace --locked
 
 bench: setup ## measures training, matrix products and the optimizer beside the machine's limit, and beside PyTorch where it is
