@@ -109,7 +109,12 @@ fn log(run: &RunFolder) -> String {
     std::fs::read_to_string(run.trainer_log()).unwrap()
 }
 
+/// True once nobody holds the run: a process that was just killed lets go of the lock when the system has taken it down.
 fn is_gone(run: &RunFolder) -> bool {
+    let start = Instant::now();
+    while run.is_held().unwrap() && start.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     !run.is_held().unwrap() && !run.path().join("supervisor.sock").exists()
 }
 
