@@ -11,7 +11,7 @@ pub mod read;
 pub mod run;
 mod subject;
 
-use crate::process::{DONE, REFUSED, USAGE, usage};
+use crate::process::{DONE, REFUSED, USAGE, log_line, usage};
 use protocol::verb::Line;
 use protocol::{Code, Outcome, Problem, limits};
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn misused(problem: Problem) -> ExitCode {
-    eprintln!("{problem}");
+    log_line!("{problem}");
     ExitCode::from(USAGE)
 }
 

@@ -3,6 +3,7 @@
 use super::rules::Rules;
 use super::source::{Scratch, Texts, TokenizerSource, Words};
 use super::{data_paths, evaluation_paths};
+use crate::process::log_line;
 use crate::random::{self, Purpose};
 use crate::verb::Lines;
 use formats::dataset::{self, Records, Row};
@@ -134,7 +135,7 @@ fn found(parent: &Path, fingerprint: &str) -> Option<TokenFacts> {
     if !folder.exists() {
         return None;
     }
-    let opened = Cache::open(&folder).inspect_err(|problem| eprintln!("a token cache is made anew: {problem}"));
+    let opened = Cache::open(&folder).inspect_err(|problem| log_line!("a token cache is made anew: {problem}"));
     opened.ok().map(|cache| cache.facts().clone())
 }
 

@@ -11,7 +11,7 @@ mod shelf;
 mod tests;
 
 use crate::link::{self, Link};
-use crate::process::{DONE, REFUSED, exit_now, usage, watch_signals};
+use crate::process::{DONE, REFUSED, exit_now, log_line, usage, watch_signals};
 use cycle::{Cycle, End};
 pub use open::Rows;
 use protocol::{Event, Outcome, Problem};
@@ -44,7 +44,7 @@ pub fn main(arguments: Arguments) -> u8 {
     match link::control_socket().and_then(connect) {
         Ok(link) => attempt(&arguments, &link),
         Err(problem) => {
-            eprintln!("{problem}");
+            log_line!("{problem}");
             REFUSED
         }
     }
@@ -52,7 +52,7 @@ pub fn main(arguments: Arguments) -> u8 {
 
 fn connect(stream: std::os::unix::net::UnixStream) -> Outcome<Link> {
     let overdue = || {
-        eprintln!("the supervisor is gone and the time to save is over: leaving");
+        log_line!("the supervisor is gone and the time to save is over: leaving");
         exit_now(REFUSED)
     };
     let link = Link::open(stream, overdue)?;
@@ -68,7 +68,7 @@ fn attempt(arguments: &Arguments, link: &Link) -> u8 {
         Ok(opened) => opened,
         Err(problem) => return failed(link, open::safe_step(&arguments.folder, &RealDisk), problem),
     };
-    eprintln!("run {}: {} steps done of {}", opened.run.id(), opened.rank.progress().step, opened.plan.run.steps);
+    log_line!("run {}: {} steps done of {}", opened.run.id(), opened.rank.progress().step, opened.plan.run.steps);
     let (train, evaluation) = (Rows(opened.cache.train()), Rows(opened.cache.evaluation()));
     let shelf = shelf::Shelf::new(&RealDisk, &opened.run, &opened.plan, &opened.restored, clock());
     let mut cycle = Cycle::new(
@@ -89,7 +89,7 @@ fn attempt(arguments: &Arguments, link: &Link) -> u8 {
 }
 
 fn failed(link: &Link, step: u64, problem: Problem) -> u8 {
-    eprintln!("failed: {problem}");
+    log_line!("failed: {problem}");
     let kept = match step {
         0 => "nothing had been saved yet".to_owned(),
         step => format!("the checkpoint of step {step}"),
