@@ -117,6 +117,8 @@ pub enum Input {
     JournalFailed(Problem),
     /// Time has passed.
     Tick,
+    /// Time has passed while the trainer's messages waited for a slow journal: its silence means nothing.
+    Deaf,
 }
 
 /// What is to be done, in this order.
@@ -176,7 +178,7 @@ enum Patience {
 #[derive(Clone, Debug)]
 enum Cause {
     Hung { silent: Duration },
-    Deaf,
+    LinkClosed,
     StopOverdue,
     SecondSignal,
     Breach(Problem),
@@ -299,6 +301,7 @@ impl Core {
             Input::Durable { attempt, step } => self.durable(attempt, step),
             Input::JournalFailed(problem) => self.journal_failed(problem),
             Input::Tick => {}
+            Input::Deaf => self.deaf(now),
         }
     }
 
@@ -328,10 +331,16 @@ impl Core {
             return Some((*at + self.rules.stuck, Due::Stuck));
         }
         let hang = self.silence_allowed(trainer).map(|silent| (trainer.heard + silent, Cause::Hung { silent }));
-        let leave = trainer.leave_by.map(|at| (at, Cause::Deaf));
+        let leave = trainer.leave_by.map(|at| (at, Cause::LinkClosed));
         let stop = trainer.stop_by.map(|at| (at, Cause::StopOverdue));
         let first = [hang, leave, stop].into_iter().flatten().min_by_key(|(at, _)| *at);
         first.map(|(at, cause)| (at, Due::Kill(cause)))
+    }
+
+    fn deaf(&mut self, now: Now) {
+        if let Stage::Alive(trainer) = &mut self.stage {
+            trainer.heard = now;
+        }
     }
 
     fn silence_allowed(&self, trainer: &Trainer) -> Option<Duration> {
@@ -723,7 +732,7 @@ impl Core {
                 let what = format!("the trainer did not answer for {} s {at} and was killed", silent.as_secs());
                 Problem::new(Code::TrainerHung, what)
             }
-            Some(Cause::Deaf) => {
+            Some(Cause::LinkClosed) => {
                 let what = format!("the trainer closed its link {at}, did not end and was killed");
                 Problem::new(Code::TrainerHung, what)
             }

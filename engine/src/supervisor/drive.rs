@@ -80,7 +80,7 @@ pub fn run(setting: Setting, ready: impl FnOnce()) -> Outcome<i32> {
     runtime.block_on(async {
         let mut drive = Drive::begin(setting, binary, held, writer)?;
         ready();
-        drive.queue_up().await?;
+        drive.queue_up().await;
         while drive.exit.is_none() {
             drive.turn().await;
         }
@@ -147,6 +147,8 @@ struct Drive {
     requests: mpsc::Receiver<Asked>,
     signals: Signals,
     ticket: Option<Ticket>,
+    /// The queue could not be looked at; noted once.
+    queue_trouble: bool,
     devices: Option<DeviceLocks>,
     trainer: Option<Trainer>,
     asked: u64,
@@ -160,6 +162,7 @@ impl Drive {
         let safe = newest_checkpoint(&setting.run);
         let core = Core::new(setting.rules.clone(), attempts + 1, newest.max(safe), safe);
         let signals = Signals::watch().map_err(|e| Problem::internal("watching signals failed").why(e.to_string()))?;
+        let ticket = Ticket::take(&setting.home, setting.run.id(), &setting.devices)?;
         let (listening, requests) = Listening::start(setting.run.path())?;
         let (ledger, reports) = Ledger::start(writer)?;
         Ok(Drive {
@@ -174,7 +177,8 @@ impl Drive {
             listening,
             requests,
             signals,
-            ticket: None,
+            ticket: Some(ticket),
+            queue_trouble: false,
             devices: None,
             trainer: None,
             asked: 0,
@@ -183,17 +187,13 @@ impl Drive {
         })
     }
 
-    /// Takes a ticket; where the devices are free, the wait is over before anyone sees it.
-    async fn queue_up(&mut self) -> Outcome<()> {
-        let ticket = Ticket::take(&self.setting.home, self.setting.run.id(), &self.setting.devices)?;
-        let number = ticket.number();
-        self.ticket = Some(ticket);
+    /// Where the devices are free, the wait is over before anyone sees it.
+    async fn queue_up(&mut self) {
         self.look_at_queue().await;
-        if self.devices.is_none() {
-            let devices = self.setting.devices.clone();
-            self.put(Input::Queued { ticket: number, devices }).await;
+        if let Some(ticket) = &self.ticket {
+            let (ticket, devices) = (ticket.number(), self.setting.devices.clone());
+            self.put(Input::Queued { ticket, devices }).await;
         }
-        Ok(())
     }
 
     async fn look_at_queue(&mut self) {
@@ -205,7 +205,11 @@ impl Drive {
             }
             Ok(None) => {}
             // The next look may do better; a job that waits can be stopped all the while.
-            Err(problem) => eprintln!("queue: {problem}"),
+            Err(problem) if !self.queue_trouble => {
+                self.queue_trouble = true;
+                note!("queue: {problem}");
+            }
+            Err(_) => {}
         }
     }
 
@@ -242,7 +246,7 @@ impl Drive {
             Some(asked) = self.requests.recv() => Happened::Asked(asked),
             heard = hear(&mut self.trainer, room) => Happened::Trainer(heard),
             () = tokio::time::sleep(QUEUE_LOOK), if self.ticket.is_some() => Happened::QueueLook,
-            () = tokio::time::sleep_until(wake.into()) => Happened::Input(Input::Tick),
+            () = tokio::time::sleep_until(wake.into()) => Happened::Input(if room { Input::Tick } else { Input::Deaf }),
         }
     }
 
@@ -334,7 +338,7 @@ impl Drive {
             tail: self.log.tail(),
             memory_kill: memory_kills() > trainer.memory_kills,
         };
-        eprintln!("attempt {}: the trainer ended ({:?})", trainer.attempt, death.how);
+        note!("attempt {}: the trainer ended ({:?})", trainer.attempt, death.how);
         self.put(Input::Exited(death)).await;
     }
 
@@ -345,7 +349,7 @@ impl Drive {
         self.requests.close();
         self.listening.end().await;
         if let Err(problem) = self.ledger.close(LAST_ENTRIES) {
-            eprintln!("journal: {problem}");
+            note!("journal: {problem}");
         }
         self.exit.unwrap_or(1)
     }
@@ -397,7 +401,7 @@ impl Outgoing {
         match command {
             ToTrainer::Acknowledge { step } => self.acknowledge = Some(step),
             command if self.bytes.len() < OUTGOING_BYTES => self.bytes.extend(line_of(&command)),
-            command => eprintln!("the trainer does not listen; {command:?} is dropped"),
+            command => note!("the trainer does not listen; {command:?} is dropped"),
         }
     }
 

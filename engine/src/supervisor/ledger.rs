@@ -68,7 +68,7 @@ impl Ledger {
     pub async fn append(&self, attempt: u32, event: Event) {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as i64);
         if self.lines.send(Line { attempt, at_ms, event }).await.is_err() {
-            eprintln!("the journal's thread is gone");
+            note!("the journal's thread is gone");
         }
     }
 

@@ -159,7 +159,7 @@ impl Cleaner {
         for chunk in raw[..torn].utf8_chunks() {
             self.text(chunk.valid(), out);
             for byte in chunk.invalid() {
-                self.put(format!("\\x{byte:02x}").as_bytes(), out);
+                self.put(&hex(*byte), out);
             }
         }
     }
@@ -167,7 +167,7 @@ impl Cleaner {
     /// The rest, with the last line ended.
     fn end(&mut self, out: &mut Vec<u8>) {
         for byte in std::mem::take(&mut self.torn) {
-            self.put(format!("\\x{byte:02x}").as_bytes(), out);
+            self.put(&hex(byte), out);
         }
         if self.column > 0 {
             self.new_line(out);
@@ -225,6 +225,12 @@ impl Cleaner {
         self.column = 0;
         out.push(b'\n');
     }
+}
+
+/// A byte that belongs to no character, as `\xff`.
+fn hex(byte: u8) -> [u8; 4] {
+    let digit = |n: u8| b"0123456789abcdef"[usize::from(n & 15)];
+    [b'\\', b'x', digit(byte >> 4), digit(byte)]
 }
 
 /// Bidirectional controls: they make a line read differently from what it says.

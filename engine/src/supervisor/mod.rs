@@ -7,6 +7,14 @@
 //!
 //! Not here: waiting for devices (`queue`), the journal's format and the run lock (`store`), what a step is (`trainer`).
 
+/// For supervisor.log. The standard library's macro panics where that cannot be written; a full disk must not end a job.
+macro_rules! note {
+    ($($part:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($part)*);
+    }};
+}
+
 pub mod core;
 mod drive;
 pub mod launch;
@@ -41,7 +49,7 @@ pub fn supervise(run_folder: &Path) -> i32 {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let begun = setting(run_folder).and_then(|setting| drive::run(setting, || say(&Word::Ready)));
     begun.unwrap_or_else(|problem| {
-        eprintln!("{problem}");
+        note!("{problem}");
         say(&Word::Problem(problem));
         NEVER_BEGAN
     })

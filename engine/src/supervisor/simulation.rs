@@ -142,6 +142,14 @@ fn a_slow_evaluation_or_first_step_is_no_hang() {
 }
 
 #[test]
+fn a_trainer_that_nobody_listens_to_is_not_hung() {
+    let mut core = running();
+    for late in 1..100 {
+        assert_eq!(core.step(Input::Deaf, seconds(3 + 5 * late)), []);
+    }
+}
+
+#[test]
 fn a_paused_job_is_never_hung_and_goes_on_when_told() {
     let mut core = running();
     let actions = core.step(Input::Request(1, Request::Pause), seconds(4));
