@@ -48,3 +48,55 @@ pub fn main<W: Write>(request: Evaluate, lines: &mut Lines<W>) -> Outcome<Evalua
     }
     Ok(Evaluated { loss: evaluation.loss, perplexity: evaluation.perplexity, tokens: evaluation.targets })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verb::testing::{golden, problem_of};
+    use formats::sample::Sample;
+    use formats::tokens::{CacheHead, CacheWriter, Set};
+    use std::path::PathBuf;
+
+    /// Rows of different lengths, so that some are padded beside others.
+    fn cache(folder: &std::path::Path, longest: u32) -> PathBuf {
+        let head = CacheHead {
+            fingerprint: "ab".into(),
+            data_fingerprint: "d".into(),
+            tokenizer_fingerprint: "t".into(),
+            vocab: 320,
+            eos: 0,
+            max_length: longest,
+            packing: false,
+        };
+        let mut writer = CacheWriter::create(folder, head).unwrap();
+        for row in 0..5 {
+            let ids: Vec<u32> = (0..longest - row * 2).map(|i| (i * 37 + row * 11) % 320).collect();
+            let trained = (0..ids.len()).map(|i| u8::from(i > 3)).collect();
+            writer.push(Set::Train, &Sample { ids, trained }).unwrap();
+        }
+        writer.finish().unwrap().path
+    }
+
+    fn evaluate(tokens: PathBuf) -> Outcome<Evaluated> {
+        let request = Evaluate { model: golden("models/llama"), adapter: None, tokens };
+        main(request, &mut Lines::new(Vec::new()))
+    }
+
+    #[test]
+    fn loss_perplexity_and_targets_agree() {
+        let folder = tempfile::tempdir().unwrap();
+        let answer = evaluate(cache(folder.path(), 24)).unwrap();
+        assert_eq!(answer.tokens, (0..5).map(|row| 24 - row * 2 - 4).sum::<u64>());
+        assert!((answer.perplexity - answer.loss.exp()).abs() < 1e-9 * answer.perplexity);
+        // A random model knows nothing: near the logarithm of the vocabulary, never far below.
+        assert!(answer.loss > 320f64.ln() - 1.0 && answer.loss < 320f64.ln() + 4.0, "{}", answer.loss);
+    }
+
+    #[test]
+    fn rows_beyond_the_context_are_refused_with_both_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let problem = problem_of(evaluate(cache(folder.path(), 4000)));
+        assert_eq!(problem.code, Code::SettingInvalid);
+        assert!(problem.what.contains("4000"), "{problem}");
+    }
+}

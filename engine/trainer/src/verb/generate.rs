@@ -98,3 +98,68 @@ fn write<W: Write>(
         ids,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verb::testing::{golden, problem_of, said};
+
+    fn request(prompt: Prompt, temperature: f64, max_tokens: u32) -> Generate {
+        Generate { model: golden("models/llama"), adapter: None, prompt, max_tokens, temperature, seed: 7 }
+    }
+
+    fn text(prompt: &str) -> Prompt {
+        Prompt::Text(prompt.to_owned())
+    }
+
+    fn answer(request: Generate) -> (Outcome<Generated>, String) {
+        let mut lines = Lines::new(Vec::new());
+        let answer = main(request, &mut lines);
+        (answer, said(&lines.out))
+    }
+
+    #[test]
+    fn pieces_join_to_the_text_and_the_same_seed_writes_it_again() {
+        let (first, pieces) = answer(request(text("Hello, wörld"), 0.9, 20));
+        let first = first.unwrap();
+        assert_eq!((first.text.as_str(), first.ids.len()), (pieces.as_str(), first.tokens as usize));
+        assert!(first.prompt_tokens > 3 && first.prompt_tokens_per_second > 0.0);
+        let (second, _) = answer(request(text("Hello, wörld"), 0.9, 20));
+        assert_eq!(second.unwrap().ids, first.ids);
+        let mut other = request(text("Hello, wörld"), 0.9, 20);
+        other.seed = 8;
+        assert_ne!(answer(other).0.unwrap().ids, first.ids);
+    }
+
+    #[test]
+    fn messages_go_through_the_template() {
+        let messages = vec![Message { role: "user".into(), content: "Hi".into() }];
+        let (answer, _) = answer(request(Prompt::Messages(messages), 0.0, 3));
+        let (plain, _) = self::answer(request(text("Hi"), 0.0, 3));
+        assert!(answer.unwrap().prompt_tokens > plain.unwrap().prompt_tokens);
+    }
+
+    #[test]
+    fn an_adapter_changes_what_is_written() {
+        let mut with = request(text("Hello"), 0.0, 12);
+        with.adapter = Some(golden("train/lora/adapter_final"));
+        assert_ne!(answer(with).0.unwrap().ids, answer(request(text("Hello"), 0.0, 12)).0.unwrap().ids);
+    }
+
+    #[test]
+    fn impossible_wishes_are_refused_by_field() {
+        for temperature in [-1.0, f64::NAN, f64::INFINITY] {
+            let problem = problem_of(answer(request(text("x"), temperature, 1)).0);
+            assert_eq!((problem.code, problem.place.field.as_deref()), (Code::SettingInvalid, Some("temperature")));
+        }
+        let problem = problem_of(answer(request(text(&"long ".repeat(2000)), 0.0, 1)).0);
+        assert_eq!(problem.place.field.as_deref(), Some("prompt"));
+    }
+
+    #[test]
+    fn a_text_ends_where_the_context_does() {
+        let answer = answer(request(text("Hello"), 0.0, 100_000)).0.unwrap();
+        assert!(answer.stop == "context" || answer.stop == "end", "{}", answer.stop);
+        assert!(answer.tokens < 1000);
+    }
+}

@@ -10,6 +10,8 @@ pub mod generate;
 pub mod read;
 pub mod run;
 mod subject;
+#[cfg(test)]
+mod testing;
 
 use crate::process::{DONE, REFUSED, USAGE, log_line, usage};
 use protocol::verb::Line;

@@ -81,7 +81,7 @@ fn base_of(folder: &Path) -> Outcome<PathBuf> {
         .file(&folder.join("adapter_config.json"))
         .field("base_model_name_or_path")
         .kept("the adapter is untouched")
-        .remedy("put the base back in its place, or name it: --model BASE --adapter DIR"))
+        .remedy("put the base back in its place, or name it together with the adapter"))
 }
 
 /// The CPU with all its threads.

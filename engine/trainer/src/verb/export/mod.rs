@@ -4,6 +4,8 @@
 //! Not here: checkpoints (`store`), the layouts themselves (`formats`).
 
 mod merge;
+#[cfg(test)]
+mod tests;
 
 use super::Lines;
 use super::subject::{Subject, cpu};

@@ -6,6 +6,8 @@
 mod preview;
 mod rules;
 mod source;
+#[cfg(test)]
+mod tests;
 mod tokenise;
 
 use super::Lines;

@@ -168,14 +168,23 @@ impl Share {
             return Set::Train;
         }
         let index = row.saturating_sub(1);
-        // The floor may fall one block short of the ceilings below; the second look puts that right.
-        let guess = (index as f64 * self.fraction) as u64;
-        let block = if index >= self.start(guess + 1) { guess + 1 } else { guess };
+        let block = self.block(index);
         let (start, end) = (self.start(block), self.start(block + 1));
         let chosen = start + random::bits(self.seed, Purpose::EvaluationRows, &[block]) % (end - start).max(1);
         if index == chosen { Set::Evaluation } else { Set::Train }
     }
 
+    /// The block of a record: where rounding puts the quotient on the wrong side of a border, one of its neighbours.
+    fn block(&self, index: u64) -> u64 {
+        let guess = (index as f64 * self.fraction) as u64;
+        match index {
+            _ if index < self.start(guess) => guess - 1,
+            _ if index >= self.start(guess + 1) => guess + 1,
+            _ => guess,
+        }
+    }
+
+    /// The first record of a block.
     fn start(&self, block: u64) -> u64 {
         (block as f64 / self.fraction).ceil() as u64
     }
@@ -243,13 +252,7 @@ impl Feed<'_> {
     /// Refuses an empty training set; notes an empty evaluation set that was asked for.
     fn end(self, evaluation: bool) -> Outcome<()> {
         if self.writer.counted(Set::Train).targets == 0 {
-            let what = format!("none of {} rows can be trained on", self.records);
-            let mut problem =
-                Problem::new(Code::NoUsableRows, what).remedy("see `anneal inspect` and `anneal preview` on this data");
-            if let Some(first) = self.first_left_out {
-                problem = problem.why(first.message).row(first.row).line(first.line);
-            }
-            return Err(problem);
+            return Err(nothing_to_train_on(&self));
         }
         if evaluation && self.writer.counted(Set::Evaluation).targets == 0 {
             self.writer.note("evaluation is off: no usable row fell into the evaluation set");
@@ -258,7 +261,53 @@ impl Feed<'_> {
     }
 }
 
+/// The problem of an empty training set: how many rows of each class, and the first of them.
+fn nothing_to_train_on(feed: &Feed<'_>) -> Problem {
+    let dropped = &feed.writer.counted(Set::Train).dropped;
+    let counts: Vec<String> = dropped.iter().map(|(code, rows)| format!("{rows} {code}")).collect();
+    let remedy = match dropped.contains_key(&Code::RowTooLong.name()) {
+        true => "raise data.max_length, or set data.too_long = \"truncate_prompt\"",
+        false => "see `anneal inspect` and `anneal preview` on this data",
+    };
+    let what = format!("none of {} rows can be trained on", feed.records);
+    let problem = Problem::new(Code::NoUsableRows, what).remedy(remedy);
+    match &feed.first_left_out {
+        Some(first) => {
+            problem.why(format!("{}; the first: {}", counts.join(", "), first.message)).row(first.row).line(first.line)
+        }
+        None => problem,
+    }
+}
+
 fn at_row(problem: Problem, record: &dataset::Record) -> Problem {
     let row = problem.place.row.unwrap_or(record.row);
     problem.row(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(fraction: f64, seed: u64, rows: u64) -> Vec<u64> {
+        let share = Share { fraction, seed };
+        (1..=rows).filter(|row| share.set(*row) == Set::Evaluation).collect()
+    }
+
+    #[test]
+    fn the_share_is_right_to_one_record_and_spread_over_the_whole_set() {
+        for (fraction, rows) in [(0.02, 1000), (0.1, 997), (0.3, 1000), (0.7, 500), (0.99, 300), (1e-3, 10_000)] {
+            let chosen = chosen(fraction, 1, rows);
+            let wanted = fraction * rows as f64;
+            assert!((chosen.len() as f64 - wanted).abs() <= 1.0, "{fraction} of {rows}: {}", chosen.len());
+            let gap = chosen.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+            assert!(gap as f64 <= 2.0 / fraction + 2.0, "{fraction} of {rows}: a gap of {gap}");
+        }
+        assert!(chosen(0.0, 1, 1000).is_empty());
+    }
+
+    #[test]
+    fn the_seed_decides_which() {
+        assert_eq!(chosen(0.1, 1, 500), chosen(0.1, 1, 500));
+        assert_ne!(chosen(0.1, 1, 500), chosen(0.1, 2, 500));
+    }
 }

@@ -1,0 +1,102 @@
+//! Exports of the golden toy model and its adapter.
+
+use super::main;
+use crate::verb::Lines;
+use crate::verb::testing::{golden, problem_of};
+use formats::model_folder::ModelFolder;
+use protocol::verb::{Export, Exported};
+use protocol::{Code, Outcome};
+use std::path::{Path, PathBuf};
+
+fn export(from: PathBuf, to: &Path, format: &str, dtype: &str, base: Option<PathBuf>) -> Outcome<Exported> {
+    let request = Export { from, to: to.to_path_buf(), format: format.into(), dtype: dtype.into(), base };
+    main(request, &mut Lines::new(Vec::new()))
+}
+
+fn adapter() -> PathBuf {
+    golden("train/lora/adapter_final")
+}
+
+fn llama() -> PathBuf {
+    golden("models/llama")
+}
+
+#[test]
+fn a_merged_adapter_answers_as_the_adapter_over_its_base() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("merged");
+    let exported = export(adapter(), &to, "safetensors", "f32", Some(llama())).unwrap();
+    assert!(exported.max_logit_difference < 1e-4, "{}", exported.max_logit_difference);
+    assert!(exported.files.iter().all(|file| file.is_file()));
+    let (merged, base) = (ModelFolder::open(&to).unwrap(), ModelFolder::open(&llama()).unwrap());
+    assert_eq!(merged.config(), base.config());
+    let values = |folder: &ModelFolder, name: &str, len: usize| {
+        let mut values = vec![0.0; len];
+        folder.read_f32(name, &mut values).unwrap();
+        values
+    };
+    let tensors = base.config().tensors();
+    let differs: Vec<bool> = tensors
+        .iter()
+        .map(|t| values(&merged, &t.name, t.elements() as usize) != values(&base, &t.name, t.elements() as usize))
+        .collect();
+    let projections = tensors.iter().map(|t| t.name.contains("_proj"));
+    assert_eq!(differs, projections.collect::<Vec<_>>(), "exactly the projections change");
+}
+
+#[test]
+fn a_model_in_f32_is_written_bit_for_bit_and_in_bf16_within_its_precision() {
+    let folder = tempfile::tempdir().unwrap();
+    let exact = export(llama(), &folder.path().join("a"), "safetensors", "f32", None).unwrap();
+    assert_eq!(exact.max_logit_difference, 0.0);
+    let rounded = export(llama(), &folder.path().join("b"), "safetensors", "bf16", None).unwrap();
+    assert!((1e-6..0.5).contains(&rounded.max_logit_difference), "{}", rounded.max_logit_difference);
+    let config = std::fs::read_to_string(folder.path().join("b/config.json")).unwrap();
+    assert!(config.contains("bfloat16"), "{config}");
+}
+
+#[test]
+fn an_adapter_export_is_the_adapter_and_knows_its_base() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("adapter");
+    let exported = export(adapter(), &to, "adapter", "f32", Some(llama())).unwrap();
+    assert_eq!(exported.max_logit_difference, 0.0);
+    // From now on the base is found without being named.
+    let merged = export(to, &folder.path().join("merged"), "safetensors", "f32", None).unwrap();
+    assert!(merged.max_logit_difference < 1e-4);
+}
+
+#[test]
+fn a_missing_base_is_refused_by_name_and_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let problem = problem_of(export(adapter(), &folder.path().join("x"), "safetensors", "f32", None));
+    assert_eq!(problem.code, Code::NotFound);
+    assert!(problem.what.contains("models/llama"), "{problem}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_in_use_is_not_written_over_and_an_empty_one_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("taken");
+    std::fs::create_dir(&taken).unwrap();
+    std::fs::write(taken.join("mine"), "x").unwrap();
+    let problem = problem_of(export(llama(), &taken, "safetensors", "f32", None));
+    assert_eq!(problem.code, Code::WrongState);
+    assert_eq!(std::fs::read_to_string(taken.join("mine")).unwrap(), "x");
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert!(export(llama(), &empty, "safetensors", "f32", None).is_ok());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a draft was left");
+}
+
+#[test]
+fn formats_that_come_later_and_unknown_ones_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("x");
+    let code = |format, dtype| problem_of(export(llama(), &to, format, dtype, None)).code;
+    assert_eq!(code("gguf", "f32"), Code::NotSupported);
+    assert_eq!(code("pickle", "f32"), Code::SettingInvalid);
+    assert_eq!(code("safetensors", "q4"), Code::SettingInvalid);
+    assert_eq!(code("adapter", "f32"), Code::WrongState);
+}

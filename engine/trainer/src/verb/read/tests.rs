@@ -1,0 +1,195 @@
+//! Data in, token cache or preview out, over the golden toy model.
+
+use super::carry_out;
+use crate::verb::Lines;
+use crate::verb::testing::{golden, problem_of};
+use protocol::facts::{Preview, TokenFacts};
+use protocol::job::{Auto, RowAction};
+use protocol::verb::Read;
+use protocol::{Code, JobSpec, Outcome};
+use std::path::{Path, PathBuf};
+
+const QUESTIONS: &str = concat!(
+    r#"{"instruction":"Say A","input":"","output":"A"}"#,
+    "\n",
+    r#"{"instruction":"Say B","input":"now","output":"B"}"#,
+    "\n",
+    r#"{"instruction":"Say nothing","input":"","output":""}"#,
+    "\n",
+    r#"{"instruction":"Say D","input":"","output":"Dee"}"#,
+    "\n"
+);
+
+struct Desk {
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        Desk { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    fn questions(&self) -> JobSpec {
+        spec("sft", &format!("path = {:?}", golden("models/llama")), &self.file("questions.jsonl", QUESTIONS))
+    }
+
+    fn tokenise(&self, spec: &JobSpec) -> Outcome<TokenFacts> {
+        self.tokenise_below(spec, 0)
+    }
+
+    fn tokenise_below(&self, spec: &JobSpec, vocab: u32) -> Outcome<TokenFacts> {
+        let (spec, home) = (Box::new(spec.clone()), self.home());
+        let request = Read::Tokenise { spec, home, max_length: 128, vocab, end_of_text: true };
+        carry_out(request, &mut Lines::new(Vec::new())).map(|value| serde_json::from_value(value).unwrap())
+    }
+
+    fn preview(&self, spec: &JobSpec, row: u64, max_length: u32) -> Outcome<Preview> {
+        let request = Read::Preview { spec: Box::new(spec.clone()), row, max_length };
+        carry_out(request, &mut Lines::new(Vec::new())).map(|value| serde_json::from_value(value).unwrap())
+    }
+}
+
+fn spec(stage: &str, model: &str, data: &Path) -> JobSpec {
+    let text = format!("stage = \"{stage}\"\n[model]\n{model}\n[data]\ntrain = [{data:?}]\n");
+    JobSpec::parse(&text, &[], Path::new("/")).unwrap()
+}
+
+#[test]
+fn rows_become_tokens_once_and_are_found_again() {
+    let desk = Desk::new();
+    let spec = desk.questions();
+    let facts = desk.tokenise(&spec).unwrap();
+    assert_eq!((facts.train.samples, facts.evaluation.samples), (3, 0));
+    assert_eq!(facts.train.dropped.get("empty_answer"), Some(&1));
+    assert!(facts.train.targets > 0 && facts.train.targets < facts.train.tokens);
+    assert!(facts.tokenizer.join("tokenizer.json").is_file());
+    let written = |facts: &TokenFacts| std::fs::metadata(facts.path.join("header.json")).unwrap().modified().unwrap();
+    let first = written(&facts);
+    assert_eq!(desk.tokenise(&spec).unwrap(), facts);
+    assert_eq!(written(&facts), first, "the cache was written twice");
+    let left: Vec<_> = std::fs::read_dir(desk.home().join("tokens")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn whatever_shapes_tokens_makes_another_cache() {
+    let desk = Desk::new();
+    let spec = desk.questions();
+    let first = desk.tokenise(&spec).unwrap().fingerprint;
+    let changes: [fn(&mut JobSpec); 4] = [
+        |spec| spec.data.packing = false,
+        |spec| spec.data.special_tokens_in_text = true,
+        |spec| spec.data.evaluation = protocol::job::EvaluationData::Fraction(0.3),
+        |spec| spec.stage = protocol::job::Stage::Pretrain,
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let mut other = spec.clone();
+        change(&mut other);
+        assert_ne!(desk.tokenise(&other).unwrap().fingerprint, first, "change {i}");
+    }
+    let mut same = spec.clone();
+    same.optimizer.learning_rate = Auto::Is(0.5);
+    assert_eq!(desk.tokenise(&same).unwrap().fingerprint, first);
+    desk.file("questions.jsonl", &QUESTIONS.replace("Dee", "Doo"));
+    assert_ne!(desk.tokenise(&spec).unwrap().fingerprint, first);
+}
+
+#[test]
+fn a_damaged_cache_is_made_anew() {
+    let desk = Desk::new();
+    let facts = desk.tokenise(&desk.questions()).unwrap();
+    let tokens = std::fs::read_dir(facts.path.join("train")).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&tokens).unwrap();
+    std::fs::write(&tokens, &whole[..whole.len() / 2]).unwrap();
+    assert_eq!(desk.tokenise(&desk.questions()).unwrap(), facts);
+    assert_eq!(std::fs::read(&tokens).unwrap(), whole);
+}
+
+#[test]
+fn a_refused_class_of_rows_refuses_the_job_and_names_the_row() {
+    let desk = Desk::new();
+    let mut spec = desk.questions();
+    spec.data.rows.insert("empty_answer".into(), RowAction::Refuse);
+    let problem = problem_of(desk.tokenise(&spec));
+    assert_eq!((problem.code, problem.place.row), (Code::EmptyAnswer, Some(3)));
+}
+
+#[test]
+fn plain_text_is_for_pretraining_only() {
+    let desk = Desk::new();
+    let text = desk.file("text.jsonl", "{\"text\":\"one two three\"}\n{\"text\":\"four five six\"}\n");
+    let model = format!("path = {:?}", golden("models/llama"));
+    let problem = problem_of(desk.tokenise(&spec("sft", &model, &text)));
+    assert_eq!((problem.code, problem.place.row), (Code::LayoutUnfit, Some(1)));
+    let facts = desk.tokenise(&spec("pretrain", &model, &text)).unwrap();
+    assert_eq!(facts.train.targets + facts.train.samples, facts.train.tokens, "all but each first token");
+}
+
+#[test]
+fn a_preset_without_a_tokenizer_trains_one_and_always_the_same() {
+    let text = "the cat sat on the mat and the dog sat on the cat\n".repeat(50);
+    let made: Vec<TokenFacts> = (0..2)
+        .map(|_| {
+            let desk = Desk::new();
+            let file = desk.file("text.txt", &text);
+            desk.tokenise(&spec("pretrain", "preset = \"nano\"", &file)).unwrap()
+        })
+        .collect();
+    assert_eq!(made[0].tokenizer_fingerprint, made[1].tokenizer_fingerprint);
+    assert!((257..=512).contains(&made[0].vocab), "{}", made[0].vocab);
+    assert_eq!(made[0].train.targets, made[1].train.targets);
+}
+
+#[test]
+fn ids_beyond_the_models_vocabulary_are_refused() {
+    let desk = Desk::new();
+    let problem = problem_of(desk.tokenise_below(&desk.questions(), 40));
+    assert_eq!(problem.code, Code::TokenizerInvalid);
+    assert!(problem.what.contains("40"), "{problem}");
+}
+
+#[test]
+fn rows_that_are_all_too_long_say_how_long() {
+    let desk = Desk::new();
+    let spec = desk.questions();
+    let (spec, home) = (Box::new(spec), desk.home());
+    let request = Read::Tokenise { spec, home, max_length: 4, vocab: 0, end_of_text: true };
+    let problem = problem_of(carry_out(request, &mut Lines::new(Vec::new())));
+    assert_eq!(problem.code, Code::NoUsableRows);
+    assert!(problem.why.contains("row_too_long") && problem.remedy.contains("max_length"), "{problem}");
+    assert_eq!(std::fs::read_dir(desk.home().join("tokens")).unwrap().count(), 0, "something was left");
+}
+
+#[test]
+fn a_preview_shows_what_is_trained_and_what_would_be_cut() {
+    let desk = Desk::new();
+    let preview = desk.preview(&desk.questions(), 2, 4).unwrap();
+    let all: String = preview.tokens.iter().map(|token| token.text.as_str()).collect();
+    let trained: String =
+        preview.tokens.iter().filter(|token| token.trained).map(|token| token.text.as_str()).collect();
+    assert_eq!(all, preview.text);
+    assert!(preview.text.contains("Say B\nnow"), "{}", preview.text);
+    assert!(trained.starts_with('B') && !trained.contains("Say"), "{trained:?}");
+    assert!(preview.truncated && preview.problems[0].code == Code::RowTooLong);
+    assert_eq!(preview.length, preview.tokens.len() as u64);
+}
+
+#[test]
+fn a_preview_of_an_unusable_or_missing_row_says_so() {
+    let desk = Desk::new();
+    let preview = desk.preview(&desk.questions(), 3, 100).unwrap();
+    assert_eq!((preview.row, preview.problems[0].code), (3, Code::EmptyAnswer));
+    let problem = problem_of(desk.preview(&desk.questions(), 5, 100));
+    assert_eq!(problem.code, Code::NotFound);
+    assert!(problem.what.contains('4'), "{problem}");
+}
