@@ -14,7 +14,7 @@ const TEXT: &[u8] = include_bytes!("../../sample/kjv.txt");
 const JOB: &str = include_str!("../../sample/nano.toml");
 
 /// Evaluation loss (nats a token) the sample reached when it was recorded; `bench sample` holds a run against it.
-const RECORDED_LOSS: f64 = 0.0;
+const RECORDED_LOSS: f64 = 2.684;
 
 /// The sample's job: its text is written below HOME once.
 pub fn job(home: &store::home::Home, changes: &[String]) -> Outcome<JobSpec> {
