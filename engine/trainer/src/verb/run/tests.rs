@@ -551,6 +551,18 @@ fn a_pause_on_a_full_disk_keeps_the_state_in_memory_and_says_so() {
 }
 
 #[test]
+fn a_state_that_is_not_finite_is_never_saved_and_ends_the_run() {
+    let huge = ["optimizer.learning_rate=1e39", "schedule.kind=\"constant\"", "schedule.warmup=0"];
+    let toy = Toy::new(&[&huge[..], &[MANY_STEPS, "snapshot.persist_every=1"]].concat());
+    let ended = toy.attempt(&RealDisk, |_| {});
+    assert_eq!(ended.end.as_ref().unwrap_err().code, Code::NotFinite);
+    let skipped = ended.events().iter().filter(|e| matches!(e, Event::Skipped { .. })).count();
+    assert_eq!((ended.losses().len(), skipped), (1, 4), "one step, four left out, and the fifth ends it");
+    assert!(ended.warnings().iter().any(|p| p.code == Code::NotFinite));
+    assert!(toy.kept().is_empty());
+}
+
+#[test]
 fn a_damaged_checkpoint_is_passed_over_by_name_and_the_one_before_is_used() {
     let toy = Toy::new(&["snapshot.persist_every=2"]);
     toy.finished();
