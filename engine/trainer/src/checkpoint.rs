@@ -212,6 +212,11 @@ fn load_tensor(file: &File, path: &Path, (name, parameter, buffer): &Tensor<'_>,
     Ok(())
 }
 
+/// The model that a checkpoint's run began from, by its fingerprint; `None` where the folder is no checkpoint of ours.
+pub fn model_fingerprint(folder: &Path) -> Option<String> {
+    read_state(folder).ok().map(|state| state.model_fingerprint)
+}
+
 fn read_state(folder: &Path) -> Outcome<State> {
     let path = folder.join("state.json");
     let unreadable = |e: std::io::Error| Problem::io(&e, "reading a checkpoint's state", &path);

@@ -2,7 +2,6 @@
 //!
 //! Not here: what a command does (`verb/run.rs`); the supervisor's side (engine/supervisor).
 
-use crate::process::log_line;
 use protocol::link::{FromTrainer, Hello, ToTrainer};
 use protocol::{Code, Event, Outcome, Problem, limits};
 use std::collections::VecDeque;
@@ -55,7 +54,7 @@ impl Shared {
         self.change(|inbox| match message {
             ToTrainer::Acknowledge { step } => inbox.acknowledged = inbox.acknowledged.max(step),
             command if inbox.commands.back() == Some(&command) => {}
-            command if inbox.commands.len() == COMMANDS => log_line!("too many commands wait; {command:?} is dropped"),
+            command if inbox.commands.len() == COMMANDS => eprintln!("too many commands wait; {command:?} is dropped"),
             command => inbox.commands.push_back(command),
         });
     }
@@ -117,7 +116,7 @@ impl Link {
             if shared.lock().closed {
                 return;
             }
-            log_line!("control socket: {why}");
+            eprintln!("control socket: {why}");
             shared.change(|inbox| inbox.gone = Some(why));
             std::thread::sleep(Duration::from_millis(shared.patience_ms.load(Ordering::Relaxed)));
             overdue();
@@ -187,7 +186,7 @@ impl Link {
         line.push(b'\n');
         let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = outgoing.write_all(&line) {
-            log_line!("a message could not be sent: {e}");
+            eprintln!("a message could not be sent: {e}");
         }
     }
 }
@@ -227,7 +226,7 @@ fn listen(mut incoming: impl BufRead, shared: &Shared) -> Problem {
         }
         match serde_json::from_slice(&line) {
             Ok(message) => shared.receive(message),
-            Err(e) => log_line!("a message of the supervisor is not understood and left out: {e}"),
+            Err(e) => eprintln!("a message of the supervisor is not understood and left out: {e}"),
         }
     }
 }

@@ -7,16 +7,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes a line to standard error, which a supervisor keeps as trainer.log. One that nobody takes any more, as after the
-/// supervisor's death, is dropped: `eprintln!` would panic there, just when the state has to be saved.
-macro_rules! log_line {
-    ($($words:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), $($words)*);
-    }};
-}
-pub(crate) use log_line;
-
 /// Exit status after a result.
 pub const DONE: u8 = 0;
 /// Exit status after wrong arguments.
@@ -213,7 +203,7 @@ pub fn watch_signals(stop: impl Fn() + Send + 'static) -> Outcome<()> {
         let mut asked = false;
         for signal in signals.forever().filter(|s| *s == SIGTERM) {
             if asked {
-                log_line!("a second signal {signal}: leaving at once");
+                eprintln!("a second signal {signal}: leaving at once");
                 exit_now(REFUSED);
             }
             asked = true;

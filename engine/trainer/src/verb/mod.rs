@@ -13,7 +13,7 @@ mod subject;
 #[cfg(test)]
 mod testing;
 
-use crate::process::{DONE, REFUSED, USAGE, log_line, usage};
+use crate::process::{DONE, REFUSED, USAGE, usage};
 use protocol::verb::Line;
 use protocol::{Code, Outcome, Problem, limits};
 use serde::Serialize;
@@ -56,7 +56,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn misused(problem: Problem) -> ExitCode {
-    log_line!("{problem}");
+    eprintln!("{problem}");
     ExitCode::from(USAGE)
 }
 

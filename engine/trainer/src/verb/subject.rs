@@ -2,8 +2,10 @@
 //!
 //! Not here: a run's model, which its plan names (`run/open.rs`).
 
+use crate::checkpoint;
 use crate::weights::{WeightSource, WithAdapter};
 use formats::adapter::{self, Adapter, AdapterConfig};
+use formats::fingerprint;
 use formats::model_folder::ModelFolder;
 use kernels::Device;
 use protocol::facts::ModelConfig;
@@ -70,18 +72,28 @@ impl Subject {
     }
 }
 
-/// The base that an adapter names, as a folder: absolute, or from the adapter's own folder on.
+/// The base that an adapter names, as a folder: absolute, or from the adapter's own folder on. Where a checkpoint of ours
+/// knows the base's fingerprint, another model in that place is refused.
 fn base_of(folder: &Path) -> Outcome<PathBuf> {
     let named = Adapter::open(folder)?.config.base;
     let path = folder.join(&named);
-    if path.is_dir() {
-        return Ok(path);
+    let refused = |code, what: String| {
+        Err(Problem::new(code, what)
+            .file(&folder.join("adapter_config.json"))
+            .field("base_model_name_or_path")
+            .kept("the adapter is untouched")
+            .remedy("put the base back in its place, or name it together with the adapter"))
+    };
+    if named.is_empty() || !path.is_dir() {
+        return refused(Code::NotFound, format!("the base model \"{named}\" of this adapter is not here"));
     }
-    Err(Problem::new(Code::NotFound, format!("the base model \"{named}\" of this adapter is not here"))
-        .file(&folder.join("adapter_config.json"))
-        .field("base_model_name_or_path")
-        .kept("the adapter is untouched")
-        .remedy("put the base back in its place, or name it together with the adapter"))
+    if let Some(known) = checkpoint::model_fingerprint(folder) {
+        let found = fingerprint::files(&ModelFolder::open(&path)?.weight_files())?;
+        if found != known {
+            return refused(Code::ModelChanged, format!("\"{named}\" is not the model this adapter was trained over"));
+        }
+    }
+    Ok(path)
 }
 
 /// The CPU with all its threads.

@@ -100,3 +100,24 @@ fn formats_that_come_later_and_unknown_ones_are_refused() {
     assert_eq!(code("safetensors", "q4"), Code::SettingInvalid);
     assert_eq!(code("adapter", "f32"), Code::WrongState);
 }
+
+#[test]
+fn another_model_in_the_place_of_a_checkpoints_base_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = folder.path().join("step-00000001");
+    export(adapter(), &checkpoint, "adapter", "f32", Some(llama())).unwrap();
+    let state = |fingerprint: &str| {
+        let state = serde_json::json!({
+            "version": 1, "step": 1, "updates": 1, "skipped": 0, "skipped_in_a_row": 0, "cursor": 1, "tokens": 9,
+            "model_fingerprint": fingerprint, "best": null, "unacknowledged": [],
+        });
+        std::fs::write(checkpoint.join("state.json"), state.to_string()).unwrap();
+    };
+    let files = ModelFolder::open(&llama()).unwrap().weight_files();
+    state(&formats::fingerprint::files(&files).unwrap());
+    assert!(export(checkpoint.clone(), &folder.path().join("a"), "safetensors", "f32", None).is_ok());
+    state("another");
+    let problem = problem_of(export(checkpoint.clone(), &folder.path().join("b"), "safetensors", "f32", None));
+    assert_eq!(problem.code, Code::ModelChanged);
+    assert!(problem.what.contains("llama"), "{problem}");
+}

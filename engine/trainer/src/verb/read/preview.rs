@@ -1,6 +1,6 @@
 //! One record as the trainer will see it, before any cut.
 
-use super::source::{Scratch, Texts, TokenizerSource, Words};
+use super::source::{Texts, TokenizerSource};
 use crate::verb::Lines;
 use formats::dataset::{self, Record, Row};
 use formats::sample::{Sampler, Settings, Whole};
@@ -17,7 +17,9 @@ pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut 
             return Ok(unusable(row, problem));
         }
     };
-    let words = words(spec)?;
+    let source = TokenizerSource::of(&spec.model)?;
+    let ready = source.open(&std::env::temp_dir(), || Texts::of(&spec.data.train, &options(spec)))?;
+    let words = &ready.words;
     let settings = Settings {
         stage: spec.stage,
         max_length,
@@ -55,17 +57,6 @@ fn find<W: Write>(spec: &JobSpec, row: u64, lines: &mut Lines<W>) -> Outcome<Row
         lines.progress("reading", done, total, "bytes")?;
     }
     Err(Problem::new(Code::NotFound, format!("there is no row {row}: the data has {seen} rows")).row(row))
-}
-
-/// The job's tokenizer; one that would be trained on the data is trained, in a folder that is gone afterwards.
-fn words(spec: &JobSpec) -> Outcome<Words> {
-    let source = TokenizerSource::of(&spec.model)?;
-    if let TokenizerSource::Folder(folder) = &source {
-        return Words::open(folder);
-    }
-    let scratch = Scratch::create(&std::env::temp_dir())?;
-    source.put_into(scratch.path(), &mut Texts::of(&spec.data.train, &options(spec))?)?;
-    Words::open(scratch.path())
 }
 
 fn unusable(row: u64, problem: Problem) -> Preview {

@@ -77,17 +77,48 @@ impl TokenizerSource {
         }
     }
 
-    /// Puts the tokenizer's files into `folder`, training one on `texts` where there is none.
-    pub fn put_into(&self, folder: &Path, texts: &mut Texts) -> Outcome<()> {
-        match self {
+    /// Opens the tokenizer; one that is to be trained is trained on `texts` in a folder below `parent` that goes with the
+    /// result. Errors: those of the files read, named as the user named them.
+    pub fn open(self, parent: &Path, texts: impl FnOnce() -> Outcome<Texts>) -> Outcome<Ready> {
+        match &self {
+            TokenizerSource::Folder(folder) => Ok(Ready { words: Words::open(folder)?, source: self, _scratch: None }),
+            TokenizerSource::File(file) => {
+                let words = Words { tokenizer: Tokenizer::open(file)?, template: None };
+                Ok(Ready { words, source: self, _scratch: None })
+            }
+            TokenizerSource::Trained => {
+                let (scratch, mut texts) = (Scratch::create(parent)?, texts()?);
+                formats::tokenizer::train_bpe(&mut texts, TRAINED_ENTRIES, scratch.path())?;
+                texts.end()?;
+                let source = TokenizerSource::Folder(scratch.path().to_path_buf());
+                Ok(Ready { words: Words::open(scratch.path())?, source, _scratch: Some(scratch) })
+            }
+        }
+    }
+}
+
+/// An open tokenizer and where its files are.
+pub struct Ready {
+    /// Tokenizer and template.
+    pub words: Words,
+    source: TokenizerSource,
+    _scratch: Option<Scratch>,
+}
+
+impl Ready {
+    /// Hash of its files.
+    pub fn fingerprint(&self) -> Outcome<String> {
+        fingerprint::files(&self.source.files()?)
+    }
+
+    /// Copies its files into `folder`.
+    pub fn copy_into(&self, folder: &Path) -> Outcome<()> {
+        match &self.source {
             TokenizerSource::Folder(from) => model_folder::copy_tokenizer(from, folder).map(drop),
             TokenizerSource::File(file) => std::fs::copy(file, folder.join("tokenizer.json"))
                 .map(drop)
                 .map_err(|e| Problem::io(&e, "copying the tokenizer", file)),
-            TokenizerSource::Trained => {
-                formats::tokenizer::train_bpe(texts, TRAINED_ENTRIES, folder)?;
-                texts.end()
-            }
+            TokenizerSource::Trained => Err(Problem::internal("a tokenizer was to be copied before it was trained")),
         }
     }
 }

@@ -193,3 +193,14 @@ fn a_preview_of_an_unusable_or_missing_row_says_so() {
     assert_eq!(problem.code, Code::NotFound);
     assert!(problem.what.contains('4'), "{problem}");
 }
+
+#[test]
+fn a_broken_tokenizer_is_named_where_the_user_put_it() {
+    let desk = Desk::new();
+    let tokenizer = desk.file("mine.json", "{\"model\":");
+    let text = desk.file("text.txt", "one two three\n");
+    let model = format!("preset = \"nano\"\ntokenizer = {tokenizer:?}");
+    let problem = problem_of(desk.tokenise(&spec("pretrain", &model, &text)));
+    assert_eq!(problem.code, Code::TokenizerInvalid);
+    assert!(problem.place.file.as_deref().unwrap_or_default().ends_with("mine.json"), "{problem}");
+}

@@ -1,15 +1,14 @@
 //! From a job's data to its token cache. A cache that is already there under the same fingerprint is used as it is.
 
 use super::rules::Rules;
-use super::source::{Scratch, Texts, TokenizerSource, Words};
+use super::source::{Ready, Texts, TokenizerSource, Words};
 use super::{data_paths, evaluation_paths};
-use crate::process::log_line;
 use crate::random::{self, Purpose};
 use crate::verb::Lines;
 use formats::dataset::{self, Records, Row};
+use formats::fingerprint;
 use formats::sample::{Made, Sampler, Settings};
 use formats::tokens::{Cache, CacheHead, CacheWriter, Set};
-use formats::{fingerprint, model_folder};
 use protocol::facts::{RowProblem, TokenFacts};
 use protocol::job::EvaluationData;
 use protocol::{Code, JobSpec, Outcome, Problem};
@@ -45,14 +44,11 @@ impl Request<'_> {
         if let Some(facts) = found(&parent, &whole) {
             return Ok(facts);
         }
-        let scratch = Scratch::create(&parent)?;
         lines.progress("tokenizer", 0, 0, "bytes")?;
-        source.put_into(scratch.path(), &mut Texts::of(&self.spec.data.train, &self.options())?)?;
-        let words = Words::open(scratch.path())?;
-        let head = self.head(whole, data, scratch.path(), &words)?;
-        let mut writer = CacheWriter::create(&parent, head)?;
-        model_folder::copy_tokenizer(scratch.path(), &writer.tokenizer_folder())?;
-        self.feed_all(&words, &rules, &mut writer, lines)?;
+        let ready = source.open(&parent, || Texts::of(&self.spec.data.train, &self.options()))?;
+        let mut writer = CacheWriter::create(&parent, self.head(whole, data, &ready)?)?;
+        ready.copy_into(&writer.tokenizer_folder())?;
+        self.feed_all(&ready.words, &rules, &mut writer, lines)?;
         writer.finish()
     }
 
@@ -79,19 +75,19 @@ impl Request<'_> {
         Ok(fingerprint::bytes(parts.to_string().as_bytes()))
     }
 
-    fn head(&self, fingerprint: String, data: String, folder: &Path, words: &Words) -> Outcome<CacheHead> {
-        let eos = words.tokenizer.eos().ok_or_else(|| {
+    fn head(&self, fingerprint: String, data_fingerprint: String, ready: &Ready) -> Outcome<CacheHead> {
+        let tokenizer = &ready.words.tokenizer;
+        let eos = tokenizer.eos().ok_or_else(|| {
             Problem::new(Code::TokenizerInvalid, "the tokenizer names no end token")
                 .why("without one, an answer could not be taught to end")
                 .field("eos_token")
                 .remedy("name it in tokenizer_config.json")
         })?;
-        let files: Vec<PathBuf> = model_folder::tokenizer_files(folder)?.into_iter().map(|(_, path)| path).collect();
         Ok(CacheHead {
             fingerprint,
-            data_fingerprint: data,
-            tokenizer_fingerprint: fingerprint::files(&files)?,
-            vocab: words.tokenizer.vocab(),
+            data_fingerprint,
+            tokenizer_fingerprint: ready.fingerprint()?,
+            vocab: tokenizer.vocab(),
             eos,
             max_length: self.max_length,
             packing: self.spec.data.packing,
@@ -135,7 +131,7 @@ fn found(parent: &Path, fingerprint: &str) -> Option<TokenFacts> {
     if !folder.exists() {
         return None;
     }
-    let opened = Cache::open(&folder).inspect_err(|problem| log_line!("a token cache is made anew: {problem}"));
+    let opened = Cache::open(&folder).inspect_err(|problem| eprintln!("a token cache is made anew: {problem}"));
     opened.ok().map(|cache| cache.facts().clone())
 }
 

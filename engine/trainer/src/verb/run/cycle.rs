@@ -3,7 +3,7 @@
 use super::shelf::{Saved, Shelf};
 use crate::batch::RowSource;
 use crate::link::{Heard, Link};
-use crate::process::{host_bytes_peak, log_line};
+use crate::process::host_bytes_peak;
 use crate::rank::Rank;
 use crate::step::StepOutcome;
 use kernels::Device;
@@ -149,7 +149,7 @@ impl<'a> Cycle<'a> {
                 format!("the state of step {}, in memory; on disk that of step {}", self.done(), self.safe_step());
             self.warn(vec![problem.kept(kept)]);
         }
-        log_line!("step {}: paused", self.done());
+        eprintln!("step {}: paused", self.done());
         self.link.event(Event::Paused { step: self.done() });
         loop {
             match self.link.wait() {
@@ -159,20 +159,20 @@ impl<'a> Cycle<'a> {
                 Heard::Command(_) | Heard::Acknowledged(_) => {}
             }
         }
-        log_line!("step {}: resumed", self.done());
+        eprintln!("step {}: resumed", self.done());
         self.link.event(Event::Resumed { step: self.done() });
         Ok(None)
     }
 
     fn leave(&mut self) -> Outcome<End> {
         self.save()?;
-        log_line!("step {}: stopped, saved", self.done());
+        eprintln!("step {}: stopped, saved", self.done());
         self.link.leaving(self.done());
         Ok(End::Left)
     }
 
     fn orphaned(&mut self, why: &Problem) -> Outcome<End> {
-        log_line!("step {}: {why}; saving and leaving", self.done());
+        eprintln!("step {}: {why}; saving and leaving", self.done());
         self.save()?;
         Ok(End::Orphaned)
     }
@@ -190,7 +190,7 @@ impl<'a> Cycle<'a> {
                 self.link.event(Event::Step(step));
             }
             StepOutcome::Skipped { step, problem } => {
-                log_line!("step {step}: left out: {problem}");
+                eprintln!("step {step}: left out: {problem}");
                 self.link.event(Event::Skipped { step, problem });
             }
         }
@@ -201,7 +201,7 @@ impl<'a> Cycle<'a> {
         let now = (self.clock)();
         if self.logged_at.is_none_or(|at| now - at >= LOG_EVERY) {
             self.logged_at = Some(now);
-            log_line!("step {}: loss {:.4}, {:.0} tokens/s", step.step, step.loss, step.tokens_per_second);
+            eprintln!("step {}: loss {:.4}, {:.0} tokens/s", step.step, step.loss, step.tokens_per_second);
         }
     }
 
@@ -225,7 +225,7 @@ impl<'a> Cycle<'a> {
             self.warn(vec![Problem::new(Code::NotFinite, what).why("a loss over the evaluation rows is no number")]);
             return Ok(());
         }
-        log_line!("step {step}: evaluation loss {:.4} over {} tokens", evaluation.loss, evaluation.targets);
+        eprintln!("step {step}: evaluation loss {:.4} over {} tokens", evaluation.loss, evaluation.targets);
         let (loss, perplexity, tokens) = (evaluation.loss, evaluation.perplexity, evaluation.targets);
         self.link.event(Event::Evaluation { step, loss, perplexity, tokens });
         if self.shelf.evaluated(step, loss) {
@@ -265,7 +265,7 @@ impl<'a> Cycle<'a> {
         self.forget_journaled();
         let Saved { event, warnings } = self.shelf.save(&self.rank, self.unjournaled.make_contiguous(), self.clock)?;
         self.link.set_patience(self.shelf.patience());
-        log_line!("step {}: saved", self.done());
+        eprintln!("step {}: saved", self.done());
         self.link.event(event);
         self.warn(warnings);
         Ok(())
@@ -279,14 +279,14 @@ impl<'a> Cycle<'a> {
         })?;
         let devices = vec![DevicePeak { bytes_peak: self.device.bytes_peak() }];
         let memory = MemoryUsed { devices, host_bytes_peak: host_bytes_peak() };
-        log_line!("step {}: finished, loss {loss:.4}", self.done());
+        eprintln!("step {}: finished, loss {loss:.4}", self.done());
         self.link.event(Event::Finished { step: self.done(), loss, memory });
         Ok(End::Finished)
     }
 
     fn warn(&mut self, problems: Vec<Problem>) {
         for problem in problems {
-            log_line!("step {}: {problem}", self.done());
+            eprintln!("step {}: {problem}", self.done());
             self.link.event(Event::Warning { step: self.done(), problem });
         }
     }

@@ -11,10 +11,11 @@ mod shelf;
 mod tests;
 
 use crate::link::{self, Link};
-use crate::process::{DONE, REFUSED, exit_now, log_line, usage, watch_signals};
+use crate::process::{DONE, REFUSED, exit_now, usage, watch_signals};
 use cycle::{Cycle, End};
 pub use open::Rows;
 use protocol::{Event, Outcome, Problem};
+use shelf::Shelf;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -44,7 +45,7 @@ pub fn main(arguments: Arguments) -> u8 {
     match link::control_socket().and_then(connect) {
         Ok(link) => attempt(&arguments, &link),
         Err(problem) => {
-            log_line!("{problem}");
+            eprintln!("{problem}");
             REFUSED
         }
     }
@@ -52,7 +53,7 @@ pub fn main(arguments: Arguments) -> u8 {
 
 fn connect(stream: std::os::unix::net::UnixStream) -> Outcome<Link> {
     let overdue = || {
-        log_line!("the supervisor is gone and the time to save is over: leaving");
+        eprintln!("the supervisor is gone and the time to save is over: leaving");
         exit_now(REFUSED)
     };
     let link = Link::open(stream, overdue)?;
@@ -68,9 +69,10 @@ fn attempt(arguments: &Arguments, link: &Link) -> u8 {
         Ok(opened) => opened,
         Err(problem) => return failed(link, open::safe_step(&arguments.folder, &RealDisk), problem),
     };
-    log_line!("run {}: {} steps done of {}", opened.run.id(), opened.rank.progress().step, opened.plan.run.steps);
+    eprintln!("run {}: {} steps done of {}", opened.run.id(), opened.rank.progress().step, opened.plan.run.steps);
     let (train, evaluation) = (Rows(opened.cache.train()), Rows(opened.cache.evaluation()));
-    let shelf = shelf::Shelf::new(&RealDisk, &opened.run, &opened.plan, &opened.restored, clock());
+    let best = open::best_evaluations(&opened.run, &opened.plan, &opened.rank);
+    let shelf = Shelf::new(&RealDisk, &opened.run, &opened.plan, opened.restored.as_ref(), best, clock());
     let mut cycle = Cycle::new(
         &opened.plan,
         opened.rank,
@@ -89,7 +91,7 @@ fn attempt(arguments: &Arguments, link: &Link) -> u8 {
 }
 
 fn failed(link: &Link, step: u64, problem: Problem) -> u8 {
-    log_line!("failed: {problem}");
+    eprintln!("failed: {problem}");
     let kept = match step {
         0 => "nothing had been saved yet".to_owned(),
         step => format!("the checkpoint of step {step}"),

@@ -10,10 +10,12 @@ use formats::tokens::{Cache, TokenSet};
 use kernels::Device;
 use protocol::event::Step;
 use protocol::plan::{Compute, Method, ModelSource, Plan, PlannedData};
-use protocol::{Code, Outcome, Problem};
+use protocol::{Code, Event, Outcome, Problem};
+use std::collections::BTreeMap;
 use std::path::Path;
 use store::checkpoint::{self, Restore};
 use store::disk::Disk;
+use store::journal::Reader;
 use store::run::RunFolder;
 
 /// Everything a run is made of.
@@ -67,6 +69,33 @@ pub fn open(folder: &Path, disk: &dyn Disk, link: &Link) -> Outcome<Opened> {
 pub fn safe_step(folder: &Path, disk: &dyn Disk) -> u64 {
     let listed = RunFolder::open(folder).and_then(|run| checkpoint::list(disk, &run.checkpoints()));
     listed.ok().and_then(|rows| rows.iter().find(|row| row.complete).map(|row| row.step)).unwrap_or(0)
+}
+
+/// (loss, step) of the evaluations that checkpoints are kept for, as far as an earlier attempt told: the best one is part
+/// of the state, more of them are in the journal.
+pub fn best_evaluations(run: &RunFolder, plan: &Plan, rank: &Rank) -> Vec<(f64, u64)> {
+    let best = rank.best().map(|best| (best.loss, best.step));
+    if plan.snapshot.keep_best <= 1 || best.is_none() {
+        return best.into_iter().collect();
+    }
+    let told = evaluations(&run.journal(), rank.progress().step);
+    told.unwrap_or_else(|problem| {
+        eprintln!("earlier evaluations are not known: {problem}");
+        best.into_iter().collect()
+    })
+}
+
+/// Evaluations of the journal up to a step; of several attempts' the last one counts.
+fn evaluations(journal: &Path, until: u64) -> Outcome<Vec<(f64, u64)>> {
+    let mut reader = Reader::open(journal, 0)?;
+    let mut told = BTreeMap::new();
+    while let Some((entry, _)) = reader.next()? {
+        match entry.event {
+            Event::Evaluation { step, loss, .. } if step <= until => drop(told.insert(step, loss)),
+            _ => {}
+        }
+    }
+    Ok(told.into_iter().map(|(step, loss)| (loss, step)).collect())
 }
 
 /// The rows of a token set as the trainer draws them.

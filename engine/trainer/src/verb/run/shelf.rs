@@ -47,12 +47,15 @@ impl<'a> Shelf<'a> {
         disk: &'a dyn Disk,
         run: &'a RunFolder,
         plan: &'a Plan,
-        restored: &Option<Restore>,
+        restored: Option<&Restore>,
+        best: Vec<(f64, u64)>,
         now: Duration,
     ) -> Shelf<'a> {
-        let saved = restored.as_ref().map(|restore| restore.step);
-        let bytes = plan.memory.checkpoint_bytes;
-        Shelf { disk, run, plan, saved, tried_at: now, rate: DISK_RATE, bytes, best: Vec::new(), told: Vec::new() }
+        let (saved, bytes) = (restored.map(|restore| restore.step), plan.memory.checkpoint_bytes);
+        let mut shelf =
+            Shelf { disk, run, plan, saved, tried_at: now, rate: DISK_RATE, bytes, best: Vec::new(), told: Vec::new() };
+        best.into_iter().for_each(|(loss, step)| _ = shelf.evaluated(step, loss));
+        shelf
     }
 
     /// Step of the newest durable checkpoint; 0 = none.

@@ -78,7 +78,8 @@ impl Toy {
         let start = Instant::now();
         let clock = move || start.elapsed();
         let (train, evaluation) = (Rows(opened.cache.train()), Rows(opened.cache.evaluation()));
-        let shelf = Shelf::new(disk, &opened.run, &opened.plan, &opened.restored, clock());
+        let best = open::best_evaluations(&opened.run, &opened.plan, &opened.rank);
+        let shelf = Shelf::new(disk, &opened.run, &opened.plan, opened.restored.as_ref(), best, clock());
         let unjournaled = opened.unjournaled;
         let (plan, device) = (&opened.plan, &opened.device);
         Cycle::new(plan, opened.rank, device, &train, &evaluation, link, shelf, &clock, unjournaled)
@@ -466,6 +467,35 @@ fn evaluations_come_when_due_and_at_the_end_and_the_best_is_kept() {
 }
 
 #[test]
+fn a_resumed_run_still_keeps_the_best_evaluations_of_before() {
+    let changes = ["run.evaluate_every=1", "snapshot.keep=1", "snapshot.keep_best=2"];
+    let toy = Toy::new(&changes);
+    let first = toy.finished();
+    let run = RunFolder::open(&toy.folder).unwrap();
+    let mut journal = store::journal::Writer::open(&run.journal(), run.id()).unwrap();
+    for event in first.events() {
+        journal.append(1, 0, event.clone()).unwrap();
+    }
+    journal.flush().unwrap();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let opened = open::open(&toy.folder, &RealDisk, &Link::open(ours, || {}).unwrap()).unwrap();
+    let mut evaluated: Vec<(f64, u64)> = first
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Evaluation { step, loss, .. } => Some((*loss, *step)),
+            _ => None,
+        })
+        .collect();
+    let mut told = open::best_evaluations(&opened.run, &opened.plan, &opened.rank);
+    evaluated.sort_by(|a, b| a.0.total_cmp(&b.0));
+    told.sort_by(|a, b| a.0.total_cmp(&b.0));
+    assert_eq!(told, evaluated);
+    let best = [evaluated[0].1, evaluated[1].1];
+    assert!(best.iter().all(|step| toy.kept().contains(step)), "{:?} of {best:?}", toy.kept());
+}
+
+#[test]
 fn a_full_disk_is_told_with_its_numbers_and_training_goes_on() {
     let toy = Toy::new(&[MANY_STEPS, "snapshot.persist_every=2"]);
     let disk = FillingDisk::default();
@@ -518,6 +548,18 @@ fn a_pause_on_a_full_disk_keeps_the_state_in_memory_and_says_so() {
     });
     assert_eq!(ended.end, Ok(End::Left));
     assert_eq!(toy.kept().len(), 1);
+}
+
+#[test]
+fn a_state_that_is_not_finite_is_never_saved_and_ends_the_run() {
+    let huge = ["optimizer.learning_rate=1e39", "schedule.kind=\"constant\"", "schedule.warmup=0"];
+    let toy = Toy::new(&[&huge[..], &[MANY_STEPS, "snapshot.persist_every=1"]].concat());
+    let ended = toy.attempt(&RealDisk, |_| {});
+    assert_eq!(ended.end.as_ref().unwrap_err().code, Code::NotFinite);
+    let skipped = ended.events().iter().filter(|e| matches!(e, Event::Skipped { .. })).count();
+    assert_eq!((ended.losses().len(), skipped), (1, 4), "one step, four left out, and the fifth ends it");
+    assert!(ended.warnings().iter().any(|p| p.code == Code::NotFinite));
+    assert!(toy.kept().is_empty());
 }
 
 #[test]
@@ -580,7 +622,7 @@ fn the_time_to_leave_grows_with_the_state_and_not_with_hope() {
     let run = RunFolder::open(&toy.folder).unwrap();
     let mut plan = run.plan().unwrap();
     plan.memory.checkpoint_bytes = 2_000_000_000;
-    let shelf = Shelf::new(&RealDisk, &run, &plan, &None, Duration::ZERO);
+    let shelf = Shelf::new(&RealDisk, &run, &plan, None, Vec::new(), Duration::ZERO);
     assert_eq!(shelf.patience(), Duration::from_secs(60), "30 s and 1.5 times 20 s at 100 MB/s");
 }
 
