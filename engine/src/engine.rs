@@ -265,7 +265,8 @@ impl Engine {
             config,
             bytes: facts.bytes,
             dtype: facts.dtype,
-            tokenizer: path.to_owned(),
+            // The cache's own copy: the user may move the folder while the job runs.
+            tokenizer: tokens.tokenizer.clone(),
         };
         Ok((tokens, model))
     }

@@ -7,6 +7,15 @@
 //! Not here: deciding anything (`plan`), reading model folders, tokenizers and data sets (`formats`), arithmetic
 //! (`kernels`), durable files (`store`).
 
+/// The standard library's macro panics when standard error cannot be written, and that is a pipe to the supervisor: without
+/// one a trainer must save and leave, not die of what it says about it.
+macro_rules! eprintln {
+    ($($part:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($part)*);
+    }};
+}
+
 pub mod arena;
 pub mod batch;
 pub mod bench;
