@@ -73,15 +73,27 @@ impl Engine {
         plan::plan(spec, &model, &tokens, &facts)
     }
 
-    /// A plan that was stored before, used as it is.
-    pub fn stored_plan(&self, file: &Path) -> Outcome<Plan> {
+    /// A plan that was stored before, used as it is. Errors: `FileMalformed`, `SettingInvalid` where it is not a plan of this
+    /// job or contradicts itself.
+    pub fn stored_plan(&mut self, spec: &JobSpec, file: &Path, on_line: OnLine) -> Outcome<Plan> {
         let text = read_bounded(file, 64 * limits::JOB_BYTES)?;
-        serde_json::from_str(&text).map_err(|e| {
+        let remedy = "make a new one with `anneal plan JOB --json`";
+        let stored: Plan = serde_json::from_str(&text).map_err(|e| {
             Problem::new(Code::FileMalformed, "the plan file is not a plan of this version")
                 .why(e.to_string())
                 .file(file)
-                .remedy("make a new one with `anneal plan JOB --json`")
-        })
+                .remedy(remedy)
+        })?;
+        let fresh = self.plan(spec, None, on_line)?;
+        let field = contradiction(&stored, &fresh);
+        match field {
+            None => Ok(stored),
+            Some(field) => Err(Problem::new(Code::SettingInvalid, "the stored plan is not a plan of this job")
+                .why(format!("it says something else, or something impossible, of {field}"))
+                .file(file)
+                .field(field)
+                .remedy(remedy)),
+        }
     }
 
     /// Creates the run folder and starts its supervisor. Returns the job's id.
@@ -128,10 +140,29 @@ impl Engine {
             JobState::Stopped | JobState::Interrupted | JobState::Failed => {
                 let run = self.run_folder(id)?;
                 supervisor::reap(run.path(), EFFECT)?;
+                checkpoints_are_there(&run)?;
+                self.tokens_are_there(&run)?;
                 supervisor::launch(self.home.path(), run.path())
             }
             state => Err(Problem::new(Code::WrongState, format!("{id} is {}", state.word()))
                 .remedy("only paused, stopped, interrupted and failed jobs can be resumed; `fork` makes a new job of any kept step")),
+        }
+    }
+
+    /// Makes a token cache that was deleted or damaged again, from unchanged data. Errors: `DataChanged`, or why not.
+    pub(crate) fn tokens_are_there(&self, run: &RunFolder) -> Outcome<()> {
+        let plan = run.plan()?;
+        let made = self.prepare(&run.spec()?, &mut |_| {});
+        match made {
+            Ok((tokens, _)) if tokens.fingerprint == plan.data.fingerprint => Ok(()),
+            _ if formats::tokens::Cache::open(&plan.data.tokens).is_ok() => Ok(()),
+            Ok(_) => Err(Problem::new(
+                Code::DataChanged,
+                "the job's tokens are gone, and its data has changed since it was planned",
+            )
+            .kept("every checkpoint and the journal")
+            .remedy("bring the data back as it was, or start a new job")),
+            Err(problem) => Err(problem.kept("every checkpoint and the journal")),
         }
     }
 
@@ -149,6 +180,12 @@ impl Engine {
 
     /// One job in full.
     pub fn job(&mut self, id: &str) -> Outcome<JobRecord> {
+        self.history.ingest()?;
+        let record = self.history.job(id)?;
+        if record.row.state != JobState::Interrupted {
+            return Ok(record);
+        }
+        // A run may have ended between the look at its journal and the look at its lock: its last word is there now.
         self.history.ingest()?;
         self.history.job(id)
     }
@@ -350,6 +387,48 @@ impl Engine {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// The first part of a stored plan that a plan of the same job cannot say. What only depends on the machine may differ.
+fn contradiction(stored: &Plan, fresh: &Plan) -> Option<&'static str> {
+    let (micro, batch) = (stored.micro_batch, stored.run.global_batch);
+    let arena = || {
+        let (config, kind) = (&stored.model.config, stored.optimizer.kind);
+        plan::memory::table(config, &stored.method, kind, micro, stored.data.max_length, stored.recompute)
+    };
+    let parts = [
+        ("stage", stored.stage == fresh.stage),
+        ("model", stored.model == fresh.model),
+        ("method", stored.method == fresh.method),
+        ("data", stored.data == fresh.data),
+        ("optimizer", stored.optimizer == fresh.optimizer),
+        ("schedule", stored.schedule == fresh.schedule),
+        ("run", stored.run == fresh.run),
+        ("snapshot", stored.snapshot == fresh.snapshot),
+        ("strategy", stored.strategy == fresh.strategy && stored.devices == fresh.devices),
+        ("micro_batch", (1..=batch).contains(&micro) && stored.gradient_accumulation == batch.div_ceil(micro)),
+    ];
+    let wrong = parts.iter().find(|(_, same)| !same).map(|(field, _)| *field);
+    wrong.or_else(|| (arena() != stored.memory.arena).then_some("memory.arena"))
+}
+
+/// Refuses to begin again at step 0 where the journal tells of checkpoints and none is left.
+fn checkpoints_are_there(run: &RunFolder) -> Outcome<()> {
+    let mut reader = store::journal::Reader::open(&run.journal(), 0)?;
+    let mut newest = 0;
+    while let Some((entry, _)) = reader.next()? {
+        if let protocol::Event::Checkpoint { step, .. } = entry.event {
+            newest = newest.max(step);
+        }
+    }
+    let left = store::checkpoint::list(&store::disk::RealDisk, &run.checkpoints())?;
+    if newest == 0 || !left.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::new(Code::CheckpointMissing, format!("the checkpoint of step {newest} and all before it are gone"))
+        .file(&run.checkpoints())
+        .kept("the journal and the history")
+        .remedy("bring the folder back, or start a new job"))
 }
 
 /// HOME's path from the option, the environment or the platform.

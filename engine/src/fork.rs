@@ -33,6 +33,7 @@ impl Engine {
         let plan =
             if changes.iter().all(|c| c.starts_with("name=")) { old.plan()? } else { self.plan(&spec, None, on_line)? };
         fits(&old.plan()?, &plan, step)?;
+        self.tokens_are_there(&old)?;
         let kept = Restore::open(&RealDisk, &old.checkpoints().join(checkpoint::folder_name(row.step)))?;
         let run = self.create_run(&spec, &plan)?;
         let started = adopt(&kept, &run).and_then(|()| crate::supervisor::launch(self.home().path(), run.path()));

@@ -69,6 +69,13 @@ pub(crate) fn row(spec: &JobSpec, model: &Model, tokens: &TokenFacts, reasons: &
             .field("data.train")
             .remedy("inspect the data set to see why its rows cannot be used"));
     }
+    if !train.dropped.is_empty() {
+        let count: u64 = train.dropped.values().sum();
+        reasons.add("data.train", format!("{count} rows left out"), dropped(tokens));
+    }
+    for note in &tokens.notes {
+        reasons.add("data", "note", note);
+    }
     check_context(spec, &model.config)?;
     let (_, reason) = max_length(spec, model.config.context);
     let longest = train.longest.max(tokens.evaluation.longest).clamp(1, tokens.max_length.max(1) as u64) as u32;

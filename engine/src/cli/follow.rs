@@ -2,7 +2,7 @@
 //!
 //! Not here: how a run is followed (`engine::follow`); this only renders entries and asks what Ctrl-C means.
 
-use super::{DONE, FAILED, STOPPED, Voice, show};
+use super::{DONE, FAILED, STOPPED, Voice, put, show};
 use crate::engine::Engine;
 use indicatif::{ProgressBar, ProgressStyle};
 use protocol::event::Step;
@@ -78,8 +78,7 @@ impl Screen {
 
     fn entry(&mut self, entry: &Entry) {
         if self.voice.json {
-            println!("{}", serde_json::to_string(entry).unwrap_or_default());
-            let _ = std::io::stdout().flush();
+            put(&(serde_json::to_string(entry).unwrap_or_default() + "\n"));
             return;
         }
         match &entry.event {
@@ -105,7 +104,7 @@ impl Screen {
             bar.set_message(text);
         } else if !self.voice.quiet && self.printed.is_none_or(|t| t.elapsed() >= LINE_EVERY) {
             self.printed = Some(Instant::now());
-            println!("step {:>6} · {text}", s.step);
+            put(&format!("step {:>6} · {text}\n", s.step));
         }
     }
 
@@ -113,7 +112,7 @@ impl Screen {
         match &self.bar {
             _ if self.voice.json || self.voice.quiet => {}
             Some(bar) => bar.println(text),
-            None => println!("{text}"),
+            None => put(&format!("{text}\n")),
         }
     }
 

@@ -159,11 +159,11 @@ fn inspect(engine: &Engine, paths: &[PathBuf], voice: Voice) -> Outcome<i32> {
 
 fn submit(engine: &mut Engine, spec: &JobSpec, plan: Option<&Path>, voice: Voice) -> Outcome<String> {
     let plan = match plan {
-        Some(file) => engine.stored_plan(file)?,
+        Some(file) => engine.stored_plan(spec, file, &mut |line| voice.progress(line))?,
         None => engine.plan(spec, None, &mut |line| voice.progress(line))?,
     };
     if !voice.json && !voice.quiet {
-        print!("{}", show::plan(&plan));
+        put(&show::plan(&plan));
     }
     engine.submit(spec, &plan)
 }
@@ -203,6 +203,19 @@ fn metrics(engine: &mut Engine, id: &str, csv: bool, voice: Voice) -> Outcome<i3
     finish(gone)
 }
 
+/// Prints a piece of a stream. A reader that went away (`| head`) ends the command quietly, a full disk with a word: there is
+/// nobody left to tell the rest, and what was started goes on by itself.
+fn put(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        let gone = error.kind() == std::io::ErrorKind::BrokenPipe;
+        if !gone {
+            let _ = writeln!(std::io::stderr(), "writing to standard output failed: {error}");
+        }
+        std::process::exit(if gone { DONE } else { FAILED });
+    }
+}
+
 /// A reader that went away (`| head`) is no failure.
 fn finish(error: Option<std::io::Error>) -> Outcome<i32> {
     match error {
@@ -217,12 +230,11 @@ fn generate(engine: &mut Engine, request: &protocol::verb::Generate, voice: Voic
     let stream = !voice.json;
     let done = engine.generate(request, &mut |line| {
         if let (Line::Text { text }, true) = (line, stream) {
-            print!("{}", show::printable(text));
-            let _ = std::io::stdout().flush();
+            put(&show::printable(text));
         }
     })?;
     if stream {
-        println!();
+        put("\n");
         if !voice.quiet {
             eprintln!("[{} tokens, {:.1} tokens/s, stopped by {}]", done.tokens, done.tokens_per_second, done.stop);
         }
@@ -301,7 +313,7 @@ impl Voice {
 
     fn problem(self, problem: &Problem) {
         if self.json {
-            println!("{}", serde_json::json!({ "problem": problem }));
+            put(&format!("{}\n", serde_json::json!({ "problem": problem })));
         } else {
             eprint!("{}", show::problem(problem));
         }

@@ -28,6 +28,9 @@ impl Restore {
     /// Errors: `CheckpointDamaged` naming the file.
     pub fn open(disk: &dyn Disk, dir: &Path) -> Outcome<Restore> {
         let manifest = Manifest::read(disk, dir)?;
+        if named_step(dir).is_some_and(|step| step != manifest.step) {
+            return Err(damaged(dir, format!("its manifest is of step {}", manifest.step)));
+        }
         for file in &manifest.files {
             check_size(disk, dir, file)?;
         }
@@ -105,9 +108,14 @@ pub(super) fn complete(disk: &dyn Disk, dir: &Path) -> Outcome<Manifest> {
     }
 }
 
+/// The step that a folder is named for.
+fn named_step(dir: &Path) -> Option<u64> {
+    dir.file_name().and_then(|name| name.to_str()).and_then(step_of)
+}
+
 /// Refuses a checkpoint that was copied from another run or renamed to another step.
 pub(super) fn belongs(manifest: &Manifest, dir: &Path, run: &str) -> Outcome<()> {
-    let named = dir.file_name().and_then(|name| name.to_str()).and_then(step_of);
+    let named = named_step(dir);
     if manifest.run != run {
         return Err(damaged(dir, format!("it is of run {}, not of {run}", manifest.run)));
     }
