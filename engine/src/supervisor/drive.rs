@@ -9,7 +9,7 @@ use super::socket::{Asked, Listening};
 use super::spawn::{Binary, Start, Started, keep_places};
 use crate::queue::{DeviceLocks, Ticket};
 use protocol::link::{Answer, FromTrainer, Hello, ToTrainer};
-use protocol::{Code, Outcome, Plan, Problem, limits};
+use protocol::{Code, Event, Outcome, Plan, Problem, limits};
 use rustix::process::{Pid, Signal};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -76,7 +76,8 @@ pub fn run(setting: Setting, ready: impl FnOnce()) -> Outcome<i32> {
     let binary =
         Binary::open(&setting.trainer).map_err(|e| Problem::io(&e, "opening the trainer", &setting.trainer))?;
     let held = take_run(&setting)?;
-    let writer = Writer::open(&setting.run.journal(), setting.run.id())?;
+    let mut writer = Writer::open(&setting.run.journal(), setting.run.id())?;
+    close_lost_attempt(&mut writer)?;
     runtime.block_on(async {
         let mut drive = Drive::begin(setting, binary, held, writer)?;
         ready();
@@ -86,6 +87,16 @@ pub fn run(setting: Setting, ready: impl FnOnce()) -> Outcome<i32> {
         }
         Ok(drive.end().await)
     })
+}
+
+/// Says in the journal that an earlier supervisor went without a last word; the time is that of its last sign of life.
+fn close_lost_attempt(writer: &mut Writer) -> Outcome<()> {
+    let Some(last) = writer.last().filter(|last| !last.event.ends()).cloned() else { return Ok(()) };
+    let problem = Problem::new(Code::SupervisorLost, "supervisor lost")
+        .why("the process that watched this job ended without a word")
+        .kept("every checkpoint and the journal");
+    writer.append(last.attempt, last.at_ms, Event::Interrupted { step: last.event.step(), problem })?;
+    writer.sync()
 }
 
 /// The run's lock. A trainer that an earlier supervisor left behind gets the time to save and leave.

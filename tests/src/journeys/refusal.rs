@@ -60,3 +60,42 @@ fn a_misspelt_setting_is_named_with_its_line() {
     assert_eq!(problem["code"], "job_invalid");
     assert!(problem["why"].as_str().unwrap().contains("kep") && problem["place"]["line"].is_u64(), "{problem}");
 }
+
+#[test]
+fn a_job_whose_checkpoints_are_all_gone_never_begins_again_silently() {
+    let lab = Lab::new();
+    let id = lab.json(&["submit", lab.job(5000, "").to_str().unwrap()])["job"].as_str().unwrap().to_owned();
+    lab.wait_for(&id, &["running"]);
+    lab.json(&["stop", &id]);
+    lab.wait_for(&id, &["stopped"]);
+    let checkpoints = lab.home().join("runs").join(&id).join("checkpoints");
+    for folder in std::fs::read_dir(&checkpoints).unwrap().flatten() {
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+    assert_eq!(lab.refusal(&["resume", &id])["code"], "checkpoint_missing");
+}
+
+#[test]
+fn lost_tokens_are_made_again_where_the_data_is_unchanged() {
+    let lab = Lab::new();
+    let id = lab.json(&["submit", lab.job(300, "").to_str().unwrap()])["job"].as_str().unwrap().to_owned();
+    lab.wait_for(&id, &["running"]);
+    lab.json(&["stop", &id]);
+    lab.wait_for(&id, &["stopped"]);
+    std::fs::remove_dir_all(lab.home().join("tokens")).unwrap();
+    lab.json(&["resume", &id]);
+    lab.wait_for(&id, &["finished"]);
+    assert_eq!(lab.losses(&id).len(), 300);
+}
+
+#[test]
+fn a_stored_plan_of_another_job_is_refused_by_its_first_difference() {
+    let lab = Lab::new();
+    let job = lab.job(10, "");
+    let job = job.to_str().unwrap();
+    let plan = lab.write("plan.json", &lab.json(&["plan", job]).to_string());
+    let plan = plan.to_str().unwrap();
+    let problem = lab.refusal(&["train", job, "--set", "run.steps=9", "--plan", plan]);
+    assert_eq!((&problem["code"], &problem["place"]["field"]), (&json!("setting_invalid"), &json!("schedule")));
+    assert!(lab.run(&["train", job, "--plan", plan]).status.success());
+}
