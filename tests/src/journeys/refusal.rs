@@ -1,6 +1,6 @@
 //! What is refused, and how: by code, with a sentence, before anything starts.
 
-use super::lab::{Lab, golden};
+use super::lab::{Lab, PATIENCE, golden, until};
 use serde_json::json;
 
 #[test]
@@ -65,7 +65,7 @@ fn a_misspelt_setting_is_named_with_its_line() {
 fn a_job_whose_checkpoints_are_all_gone_never_begins_again_silently() {
     let lab = Lab::new();
     let id = lab.json(&["submit", lab.job(5000, "").to_str().unwrap()])["job"].as_str().unwrap().to_owned();
-    lab.wait_for(&id, &["running"]);
+    assert!(until(PATIENCE, || lab.json(&["job", &id])["steps"].as_u64() >= Some(8)), "{}", lab.log(&id));
     lab.json(&["stop", &id]);
     lab.wait_for(&id, &["stopped"]);
     let checkpoints = lab.home().join("runs").join(&id).join("checkpoints");
