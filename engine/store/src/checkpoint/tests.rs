@@ -337,11 +337,10 @@ fn a_checkpoint_of_another_run_or_step_is_not_taken() {
     disk.rename(&checkpoints().join("step-00000001"), &checkpoints().join("step-00000009")).unwrap();
     let (found, problems) = newest_good(&disk, checkpoints(), RUN);
     assert!(found.is_none() && problems[0].why.contains("step 1"), "{problems:?}");
-    assert_eq!(
-        Restore::open(&disk, &checkpoints().join("step-00000009")).unwrap().step,
-        1,
-        "a fork may name any folder"
-    );
+    let problem = Restore::open(&disk, &checkpoints().join("step-00000009")).unwrap_err();
+    assert!(problem.why.contains("step 1"), "a fork would begin elsewhere than it was told: {problem}");
+    disk.rename(&checkpoints().join("step-00000009"), &checkpoints().join("elsewhere")).unwrap();
+    assert_eq!(Restore::open(&disk, &checkpoints().join("elsewhere")).unwrap().step, 1);
 }
 
 #[test]
