@@ -197,6 +197,14 @@ mod tests {
         (outcome, folder)
     }
 
+    /// Parent, session and terminal of a process as `/proc` tells them. (`getsid` of a process whose session began
+    /// outside its PID namespace, as in a container, is 0, which a non-zero PID type can't hold.)
+    fn lineage(pid: &str) -> [String; 3] {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        [fields[1], fields[3], fields[4]].map(str::to_owned)
+    }
+
     #[test]
     fn a_supervisor_is_nobodys_child_and_has_its_own_session() {
         let script =
@@ -205,12 +213,10 @@ mod tests {
         outcome.unwrap();
         assert_eq!(std::fs::read_to_string(folder.path().join("said")).unwrap(), "supervise /home/of/runs /\n");
         let pid: u32 = std::fs::read_to_string(folder.path().join("pid")).unwrap().trim().parse().unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let (parent, session, terminal) = (fields[1], fields[3], fields[4]);
-        let own = rustix::process::getsid(None).unwrap().as_raw_nonzero().to_string();
+        let [parent, session, terminal] = lineage(&pid.to_string());
+        let [_, own_session, _] = lineage("self");
         assert_ne!(parent, std::process::id().to_string());
-        assert_ne!(session, own);
+        assert_ne!(session, own_session);
         assert_eq!(terminal, "0");
         store::identity::signal(&store::identity::of_pid(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
     }
