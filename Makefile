@@ -26,7 +26,7 @@ soak: setup ## the tests with their figures raised: more kills, faults and seeds
 	$(REAL) ANNEAL_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
 
 package: setup ## dist/anneal-VERSION-x86_64.tar.gz: both programs and the licences of all that is in them
-	$(CARGO) build --release --locked -p engine -p trainer
+	$(CARGO) build --profile dist --locked -p engine -p trainer
 	scripts/package
 
 setup:
