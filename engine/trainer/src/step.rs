@@ -170,7 +170,7 @@ pub fn clip_factor(grad_norm: f64, clip: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::golden;
+    use crate::testing::{Golden, golden};
     use serde_json::Value;
 
     #[test]
@@ -186,6 +186,36 @@ mod tests {
             clipped += u32::from(factor < 1.0);
         }
         assert!(clipped >= 3);
+    }
+
+    #[test]
+    fn every_clipped_gradient_is_that_of_torch() {
+        let all: Value = serde_json::from_slice(&std::fs::read(golden("optim/clip.json")).unwrap()).unwrap();
+        let (problem, clipped) = (Golden::open("optim/problem.safetensors"), Golden::open("optim/clip.safetensors"));
+        let mut compared = 0;
+        for case in all["cases"].as_array().unwrap().iter().filter(|c| c["norm_type"] == 2) {
+            let (key, step) = (case["key"].as_str().unwrap(), case["step"].as_u64().unwrap() as usize);
+            let gradient = |name: &str| {
+                let all = problem.f32(&format!("grad.{name}"));
+                let size = all.len() / problem.shape(&format!("grad.{name}"))[0];
+                all[step * size..][..size].to_vec()
+            };
+            let square = |x: &f32| f64::from(*x).powi(2);
+            let norm = ["b", "v", "w"].iter().flat_map(|name| gradient(name)).map(|x| square(&x)).sum::<f64>().sqrt();
+            let wanted = case["total_norm"].as_f64().unwrap();
+            assert!((norm - wanted).abs() <= 1e-6 * wanted, "{key}: {norm} and {wanted}");
+            let factor = clip_factor(norm, case["max_norm"].as_f64().unwrap());
+            for name in ["b", "v", "w"] {
+                let wanted = clipped.f32(&format!("{key}.{name}"));
+                let found: Vec<f32> = gradient(name).iter().map(|x| x * factor).collect();
+                assert_eq!(found.len(), wanted.len());
+                let far = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-6 * b.abs() + 1e-9;
+                assert!(!found.iter().zip(&wanted).any(far), "{key}.{name}: {found:?}, torch {wanted:?}");
+                compared += 1;
+            }
+        }
+        let of_two = clipped.names().iter().filter(|name| name.contains(".l2.")).count();
+        assert!(compared == of_two && compared >= 20, "{compared} of {of_two}");
     }
 
     #[test]
