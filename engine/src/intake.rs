@@ -12,9 +12,6 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes from a file's start that tell what it is: the mark of a tar archive, at byte 257, is the farthest.
-const START_BYTES: u64 = 512;
-
 /// Facts of each path, in the order given. A path that cannot be used is `Kind::Unknown` with a problem; never an error.
 pub fn inspect(paths: &[PathBuf]) -> Vec<ItemFacts> {
     paths.iter().map(|path| one(path)).collect()
@@ -56,7 +53,7 @@ fn start(path: &Path) -> Result<Dropped, Problem> {
         FileType::Directory => Ok(Dropped::Folder),
         FileType::RegularFile => {
             let mut start = Vec::new();
-            let read = std::fs::File::from(fd).take(START_BYTES).read_to_end(&mut start);
+            let read = std::fs::File::from(fd).take(formats::kind::START_BYTES).read_to_end(&mut start);
             read.map_err(|e| Problem::io(&e, "reading", path))?;
             Ok(Dropped::File(start))
         }
@@ -111,11 +108,9 @@ fn weight_file(path: &Path) -> Option<String> {
 }
 
 fn file(path: &Path, start: &[u8]) -> ItemFacts {
-    match look(start) {
-        Look::Refused(code, what, remedy) => {
-            item(path, Kind::Unknown, Some(Problem::new(code, what).file(path).remedy(remedy)))
-        }
-        Look::Open if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
+    match formats::kind::refused(start) {
+        Some(problem) => item(path, Kind::Unknown, Some(problem.file(path))),
+        None if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
             let what = "this is not a GGUF file, whatever its name: it has not the magic number of one";
             item(
                 path,
@@ -123,7 +118,7 @@ fn file(path: &Path, start: &[u8]) -> ItemFacts {
                 Some(Problem::new(Code::FileMalformed, what).file(path).remedy("fetch the file again")),
             )
         }
-        Look::Open => data(path),
+        None => data(path),
     }
 }
 
@@ -153,58 +148,6 @@ fn unusable(path: &Path, facts: &DatasetFacts) -> Problem {
         problem = problem.why(format!("row {}: {}", row.row, row.message)).row(row.row).line(row.line);
     }
     problem.remedy("correct the rows; a layout that is known is {\"messages\": [{\"role\", \"content\"}, …]}")
-}
-
-enum Look {
-    Refused(Code, &'static str, &'static str),
-    /// May be rows: the reader of data sets decides.
-    Open,
-}
-
-/// What a file is by its first bytes, where it is something that is never read as rows.
-fn look(start: &[u8]) -> Look {
-    const UNPACK: &str = "unpack it and give the folder";
-    const CONVERT: &str = "save the model as safetensors and give its folder";
-    let begins = |mark: &[u8]| start.starts_with(mark);
-    let holds = |mark: &[u8]| start.windows(mark.len()).any(|part| part == mark);
-    if begins(b"GGUF") {
-        return Look::Refused(Code::NotSupported, "GGUF models are not read by this version", CONVERT);
-    }
-    if begins(b"PAR1") || begins(b"ARROW1") {
-        return Look::Refused(
-            Code::NotSupported,
-            "Parquet and Arrow data are not read by this version",
-            "save it as JSONL",
-        );
-    }
-    let pickle = begins(b"PK\x03\x04") && holds(b"data.pkl")
-        || start.len() > 1 && start[0] == 0x80 && (2..=5).contains(&start[1]);
-    if pickle {
-        let what = "this is a pickle: reading it would run code that is in it, so it is not supported";
-        return Look::Refused(Code::CodeInFile, what, CONVERT);
-    }
-    let packed: [&[u8]; 6] = [b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf"];
-    if packed.iter().any(|mark| begins(mark)) || start.get(257..262) == Some(b"ustar") {
-        return Look::Refused(Code::NotSupported, "archives and compressed files are not supported", UNPACK);
-    }
-    if begins(b"SQLite format 3\0") {
-        return Look::Refused(
-            Code::FormatUnknown,
-            "this is a database, neither a model nor a data set",
-            "export it as JSONL",
-        );
-    }
-    if is_safetensors(start) {
-        let what = "this is a weight file alone";
-        return Look::Refused(Code::FormatUnknown, what, "give its folder, with config.json and tokenizer.json");
-    }
-    Look::Open
-}
-
-/// A header length in eight bytes, then the header's brace.
-fn is_safetensors(start: &[u8]) -> bool {
-    let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
-    length.is_some_and(|n| n <= protocol::limits::SAFETENSORS_HEADER_BYTES) && start.get(8) == Some(&b'{')
 }
 
 fn shown(path: &Path) -> String {

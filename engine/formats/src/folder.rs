@@ -29,7 +29,7 @@ impl Folder {
         let flags = READ | OFlags::DIRECTORY;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => Ok(Folder { fd, path: path.to_owned() }),
-            Err(Errno::NOTDIR) => Err(Problem::new(Code::FormatUnknown, "this is a file, not a folder").file(path)),
+            Err(Errno::NOTDIR) => Err(not_a_folder(path)),
             Err(e) => Err(Problem::io(&e.into(), "opening the folder", path)),
         }
     }
@@ -101,6 +101,23 @@ impl Folder {
             at = Some(next);
         }
         at.ok_or(Errno::NOENT)
+    }
+}
+
+/// What a file is that was given in a folder's place.
+fn not_a_folder(path: &Path) -> Problem {
+    let mut start = Vec::new();
+    let read = open(path).map(|file| file.take(crate::kind::START_BYTES).read_to_end(&mut start));
+    match read {
+        Err(problem) => problem,
+        Ok(_) => crate::kind::refused(&start).map_or_else(
+            || {
+                Problem::new(Code::FormatUnknown, "this is a file, and no model or adapter")
+                    .file(path)
+                    .remedy("give a folder with config.json, *.safetensors and tokenizer.json")
+            },
+            |problem| problem.file(path),
+        ),
     }
 }
 
@@ -191,6 +208,25 @@ mod tests {
         assert!(folder.resolve_by_steps("in.txt").is_ok());
         for name in ["near", "far", "up"] {
             assert!(folder.resolve_by_steps(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_model_file_in_a_folders_place_is_refused_by_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let cases: [(&[u8], Code, &str); 5] = [
+            (b"GGUF\x03\0\0\0", Code::NotSupported, "GGUF"),
+            (b"\x80\x02}q\x00.", Code::CodeInFile, "pickle"),
+            (b"PK\x03\x04....archive/data.pkl", Code::CodeInFile, "pickle"),
+            (b"\x02\0\0\0\0\0\0\0{}", Code::FormatUnknown, "weight file"),
+            (b"words", Code::FormatUnknown, "no model"),
+        ];
+        for (bytes, code, word) in cases {
+            let path = dir.path().join("model.any");
+            std::fs::write(&path, bytes).unwrap();
+            let problem = Folder::open(&path).unwrap_err();
+            assert!(problem.code == code && problem.what.contains(word), "{problem}");
+            assert!(!problem.remedy.is_empty() && problem.place.file.is_some(), "{problem}");
         }
     }
 

@@ -8,6 +8,7 @@ pub mod adapter;
 pub mod dataset;
 pub mod fingerprint;
 mod folder;
+pub mod kind;
 pub mod model_folder;
 pub mod safetensors;
 pub mod sample;
