@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+mod wrong;
+
+/// What a wrong value of a setting that may be left to the planner might have been besides.
+const OR_AUTO: &str = " or \"auto\"";
+
 /// A setting that may be left to the planner: the word "auto" or a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Auto<T> {
@@ -43,7 +48,13 @@ impl<'de, T: de::DeserializeOwned> Deserialize<'de> for Auto<T> {
         if content.as_str() == Some("auto") {
             return Ok(Auto::Auto);
         }
-        serde_json::from_value(content).map(Auto::Is).map_err(de::Error::custom)
+        let wrong = |e: serde_json::Error| {
+            let message = e.to_string();
+            // A wrong value is not told by a list of words alone: "auto" is one more.
+            let of_words = message.contains("unknown variant");
+            de::Error::custom(if of_words { message + ", `auto`" } else { message + OR_AUTO })
+        };
+        serde_json::from_value(content).map(Auto::Is).map_err(wrong)
     }
 }
 
@@ -188,7 +199,7 @@ fn utf8() -> String {
 
 /// Where evaluation rows come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "not understood, expected a fraction like 0.02, a path or a list of paths")]
 pub enum EvaluationData {
     /// This share of the records, chosen by the seed; 0 = none.
     Fraction(f64),
@@ -302,7 +313,7 @@ pub enum ScheduleKind {
 
 /// Length of the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "not understood, expected a number of steps, or a fraction of them like 0.03")]
 pub enum Warmup {
     /// Steps.
     Steps(u64),
@@ -383,13 +394,12 @@ impl<'de> Deserialize<'de> for Cadence {
             Steps(u64),
             Time(String),
         }
-        match Raw::deserialize(d)? {
+        let wrong = || {
+            de::Error::custom("not understood, expected a number of steps or a time like \"90s\", \"10m\" or \"2h\"")
+        };
+        match Raw::deserialize(d).map_err(|_| wrong())? {
             Raw::Steps(n) => Ok(Cadence::Steps(n)),
-            Raw::Time(text) => seconds(&text).map(Cadence::Seconds).ok_or_else(|| {
-                de::Error::custom(format!(
-                    "\"{text}\" is neither a number of steps nor a time like \"90s\", \"10m\" or \"2h\""
-                ))
-            }),
+            Raw::Time(text) => seconds(&text).map(Cadence::Seconds).ok_or_else(wrong),
         }
     }
 }
@@ -498,7 +508,8 @@ impl Default for StrategySpec {
 
 impl JobSpec {
     /// Parses a job file and applies `--set KEY=VALUE` changes; relative paths are taken from `base`.
-    /// Errors: `JobInvalid` with line and key, `SettingInvalid`, `NotSupported` for a stage or kind of a later version.
+    /// Errors: `JobInvalid` with line and key, `SettingInvalid`, `NotSupported` for a stage or kind of a later version,
+    /// `Usage` for a change that is not KEY=VALUE or names no setting.
     pub fn parse(text: &str, changes: &[String], base: &Path) -> Outcome<JobSpec> {
         if text.len() as u64 > limits::JOB_BYTES {
             return Err(Problem::new(
@@ -506,13 +517,17 @@ impl JobSpec {
                 format!("the job file has {} bytes; at most {} are read", text.len(), limits::JOB_BYTES),
             ));
         }
-        let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| invalid_toml(&e, text))?;
+        let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong::syntax(&e, text))?;
         for change in changes {
             set(&mut table, change)?;
         }
         // Through the text again, so that an error names the line of the file where no change was made.
-        let spec = if changes.is_empty() { toml::from_str(text) } else { table.try_into() };
-        let mut spec: JobSpec = spec.map_err(|e| invalid_toml(&e, text))?;
+        let spec = if changes.is_empty() { toml::from_str(text) } else { table.clone().try_into() };
+        let mut spec: JobSpec = spec.map_err(|e| match toml::from_str::<JobSpec>(text) {
+            Err(own) if changes.is_empty() => wrong::file(&own, text),
+            Err(own) => wrong::changed(&table, changes, &own, text),
+            Ok(_) => wrong::changed(&table, changes, &e, text),
+        })?;
         spec.root_paths(base);
         spec.check()?;
         Ok(spec)
@@ -601,18 +616,26 @@ impl JobSpec {
             ("optimizer.eps", o.eps.is_finite() && o.eps > 0.0, "must be above 0"),
             ("optimizer.weight_decay", o.weight_decay.is_finite() && o.weight_decay >= 0.0, "must be at least 0"),
             ("optimizer.clip", o.clip.is_finite() && o.clip >= 0.0, "must be at least 0 (0 = no clipping)"),
-            ("run.epochs", self.run.epochs.is_none_or(|x| x.is_finite() && x > 0.0 && x <= 1e6), "must be above 0"),
-            ("run.steps", self.run.steps.is_none_or(|x| (1..=1_000_000_000).contains(&x)), "must be at least 1"),
+            (
+                "run.epochs",
+                self.run.epochs.is_none_or(|x| x.is_finite() && x > 0.0 && x <= 1e6),
+                "must be above 0 and at most 1000000",
+            ),
+            (
+                "run.steps",
+                self.run.steps.is_none_or(|x| (1..=1_000_000_000).contains(&x)),
+                "must be from 1 to 1000000000",
+            ),
             ("run.tokens", self.run.tokens.is_none_or(|x| x > 0), "must be at least 1"),
             (
                 "run.global_batch",
                 self.run.global_batch.value().is_none_or(|x| (1..=1 << 20).contains(&x)),
-                "must be at least 1",
+                "must be from 1 to 1048576",
             ),
             (
                 "data.max_length",
                 self.data.max_length.value().is_none_or(|x| (2..=1 << 24).contains(&x)),
-                "must be at least 2 tokens",
+                "must be from 2 to 16777216 tokens",
             ),
             ("snapshot.keep", self.snapshot.keep >= 1, "must be at least 1: the last good checkpoint is never removed"),
             ("model.adapter.rank", adapter.is_none_or(|a| (1..=4096).contains(&a.rank)), "must be from 1 to 4096"),
@@ -629,7 +652,10 @@ impl JobSpec {
             ),
         ];
         match checks.iter().find(|(_, good, _)| !good) {
-            Some((field, _, rule)) => Err(Problem::new(Code::SettingInvalid, format!("{field} {rule}")).field(*field)),
+            Some((field, _, rule)) => {
+                let said = wrong::value_in(self, field).map_or(String::new(), |value| format!(" and is {value}"));
+                Err(Problem::new(Code::SettingInvalid, format!("{field} {rule}{said}")).field(*field))
+            }
             None => Ok(()),
         }
     }
@@ -646,34 +672,22 @@ pub fn check_name(name: &str) -> Outcome<()> {
     Ok(())
 }
 
-fn invalid_toml(e: &toml::de::Error, text: &str) -> Problem {
-    let message = e.message().to_owned();
-    let code = if message.contains("unknown variant") { Code::NotSupported } else { Code::JobInvalid };
-    let mut problem = Problem::new(code, "the job file cannot be understood").why(message).remedy("correct this line");
-    if let Some(span) = e.span() {
-        problem = problem.line(text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
-    }
-    problem
-}
-
 /// Sets a dotted key of a table: VALUE is read as TOML, and as plain text where it is none.
 fn set(table: &mut toml::Table, change: &str) -> Outcome<()> {
-    let (key, value) = change.split_once('=').ok_or_else(|| {
-        Problem::new(Code::SettingInvalid, format!("\"{change}\" is not KEY=VALUE"))
-            .remedy("write it like optimizer.learning_rate=1e-4")
-    })?;
-    let value = format!("v = {value}")
-        .parse::<toml::Table>()
-        .ok()
-        .and_then(|mut t| t.remove("v"))
-        .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+    let refuse = |why: &str| wrong::refused(change, Code::Usage, why.to_owned());
+    let (key, value) = change.split_once('=').ok_or_else(|| refuse("it is not KEY=VALUE"))?;
+    let parsed = format!("v = {value}").parse::<toml::Table>().ok().filter(|table| table.len() == 1);
+    let value = parsed.and_then(|mut table| table.remove("v")).unwrap_or_else(|| toml::Value::String(value.to_owned()));
     let parts: Vec<&str> = key.split('.').map(str::trim).collect();
+    if parts.contains(&"") {
+        return Err(refuse("a part of the key is empty"));
+    }
     let (last, parents) = parts.split_last().unwrap_or((&"", &[]));
     let mut at = table;
     for part in parents {
         let next = at.entry(part.to_string()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
         at = next.as_table_mut().ok_or_else(|| {
-            Problem::new(Code::SettingInvalid, format!("{part} is not a group of settings")).field(key)
+            refuse(&format!("there is no setting {key}: {part} is not a group of settings")).field(key)
         })?;
     }
     at.insert(last.to_string(), value);
@@ -754,6 +768,80 @@ mod tests {
         let problem = JobSpec::parse(&format!("{SMALL}[run]\nstepz = 3\n"), &[], Path::new("/")).unwrap_err();
         assert_eq!((problem.code, problem.place.line), (Code::JobInvalid, Some(7)));
         assert!(problem.why.contains("stepz"), "{problem}");
+    }
+
+    fn refused(text: &str, changes: &[&str]) -> Problem {
+        let changes: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
+        JobSpec::parse(text, &changes, Path::new("/")).unwrap_err()
+    }
+
+    #[test]
+    fn a_wrong_value_of_set_is_told_with_its_field_itself_and_what_it_may_be() {
+        let cases = [
+            (
+                "optimizer.learning_rate=abc",
+                "optimizer.learning_rate is \"abc\"; it must be a finite number or \"auto\"",
+            ),
+            ("optimizer.learning_rate=nan", "optimizer.learning_rate is nan; it must be a finite number or \"auto\""),
+            ("run.steps=-3", "run.steps is -3; it must be a whole number of at least 0"),
+            ("run.steps=1.5", "run.steps is 1.5; it must be a whole number of at least 0"),
+            (
+                "run.global_batch=many",
+                "run.global_batch is \"many\"; it must be a whole number from 0 to 4294967295 or \"auto\"",
+            ),
+            ("schedule.kind=cosin", "schedule.kind is \"cosin\"; it must be constant, linear or cosine"),
+            ("machine.precision=f23", "machine.precision is \"f23\"; it must be bf16, f32 or auto"),
+            (
+                "schedule.warmup=long",
+                "schedule.warmup is \"long\"; it must be a number of steps, or a fraction of them like 0.03",
+            ),
+            ("snapshot.persist_every=soon", "a time like \"90s\""),
+            ("run=3", "run is 3; it must be a group of settings"),
+            ("data.packing=maybe", "data.packing is \"maybe\"; it must be true or false"),
+        ];
+        for (change, sentence) in cases {
+            let problem = refused(SMALL, &[change]);
+            assert_eq!(problem.place.field.as_deref(), change.split_once('=').map(|(key, _)| key), "{problem}");
+            assert!(problem.why.contains(sentence), "{change}: {problem}");
+            assert_eq!((problem.code, problem.place.line), (Code::SettingInvalid, None), "{problem}");
+        }
+    }
+
+    #[test]
+    fn wrong_usage_of_set_is_told_apart_from_a_refused_value() {
+        for (change, word) in [
+            ("run.steps", "KEY=VALUE"),
+            ("run.stepz=3", "run.stepz; there are epochs"),
+            ("stage.x=1", "stage"),
+            ("=3", "empty"),
+        ] {
+            let problem = refused(SMALL, &[change]);
+            assert_eq!(problem.code, Code::Usage, "{problem}");
+            assert!(problem.why.contains(word), "{problem}");
+        }
+        assert_eq!(refused(SMALL, &["run.steps=0"]).code, Code::SettingInvalid);
+    }
+
+    #[test]
+    fn a_wrong_word_in_the_file_is_told_with_its_line_and_the_allowed_ones() {
+        let text = format!("{SMALL}[schedule]\nkind = \"cosin\"\n[run]\nseed = 3\n");
+        for changes in [&[][..], &["run.seed=4"]] {
+            let problem = refused(&text, changes);
+            assert_eq!((problem.code, problem.place.line), (Code::JobInvalid, Some(7)), "{problem}");
+            assert_eq!(problem.place.field.as_deref(), Some("schedule.kind"));
+            assert_eq!(problem.why, "schedule.kind is \"cosin\"; it must be constant, linear or cosine");
+        }
+        let missing = refused("stage = \"sft\"\n[model]\npath = \"m\"\n", &[]);
+        assert_eq!((missing.why.as_str(), missing.place.field.as_deref()), ("data is missing", Some("data")));
+    }
+
+    #[test]
+    fn epochs_without_end_below_0_or_no_number_are_refused_with_their_bounds() {
+        for epochs in ["1e18", "-1.0", "nan", "inf", "0"] {
+            let problem = refused(SMALL, &[&format!("run.epochs={epochs}")]);
+            assert_eq!((problem.code, problem.place.field.as_deref()), (Code::SettingInvalid, Some("run.epochs")));
+            assert!(problem.what.contains("above 0 and at most 1000000 and is "), "{problem}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub type Outcome<T> = Result<T, Problem>;
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     // the request
+    /// The command line cannot be understood; the exit status is 2.
+    Usage,
     /// The job file is not TOML, or a key is unknown or has the wrong type.
     JobInvalid,
     /// A value is outside what the product can do.
