@@ -6,6 +6,7 @@
 use crate::engine::Engine;
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::{Entry, Event};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// Pause between two looks at a journal that has nothing new: 20 looks a second, as often as a screen is drawn.
@@ -19,17 +20,28 @@ impl Engine {
     /// `Interrupted` that is not in the journal.
     pub fn follow(&mut self, id: &str, each: &mut dyn FnMut(Option<&Entry>) -> bool) -> Outcome<()> {
         let run = self.run_folder(id)?;
+        let inode = || std::fs::metadata(run.journal()).map(|status| status.ino()).ok();
+        let mut reading = inode();
         let mut reader = store::journal::Reader::open(&run.journal(), 0)?;
         let mut last: Option<Entry> = None;
         let mut free_since: Option<Instant> = None;
         loop {
             while let Some((entry, _)) = reader.next()? {
+                // A journal that was copied back to its place is read again up to what is known of it.
+                if last.as_ref().is_some_and(|last| entry.sequence <= last.sequence) {
+                    continue;
+                }
                 let go_on = each(Some(&entry));
                 last = Some(entry);
                 free_since = None;
                 if !go_on {
                     return Ok(());
                 }
+            }
+            let there = inode();
+            if there.is_some() && there != reading {
+                (reading, reader) = (there, store::journal::Reader::open(&run.journal(), 0)?);
+                continue;
             }
             if run.is_held()? {
                 free_since = None;

@@ -76,6 +76,21 @@ impl Stage {
     }
 }
 
+#[test]
+fn a_journal_deleted_while_the_job_runs_comes_back_and_the_loss_is_told() {
+    let stage = Stage::new();
+    let script = "started 0; step 1; rm journal.jsonl; sleep 0.1; step 2; step 3; finished 3";
+    let (status, entries, run) = stage.play(script, rules());
+    assert_eq!(status, 0);
+    assert!(run.journal().is_file());
+    let told = entries.iter().any(
+        |e| matches!(&e.event, Event::Warning { problem, .. } if problem.what.contains("the journal was deleted")),
+    );
+    assert!(told, "{entries:?}");
+    let steps: Vec<u64> = entries.iter().filter(|e| e.event.is_metric()).map(|e| e.event.step()).collect();
+    assert_eq!(steps, [1, 2, 3]);
+}
+
 impl Job {
     fn end(self) -> i32 {
         self.thread.join().unwrap().unwrap()

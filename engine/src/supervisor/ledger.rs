@@ -66,7 +66,7 @@ impl Ledger {
 
     /// Appends an event that happened now.
     pub async fn append(&self, attempt: u32, event: Event) {
-        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as i64);
+        let at_ms = now_ms();
         if self.lines.send(Line { attempt, at_ms, event }).await.is_err() {
             note!("the journal's thread is gone");
         }
@@ -85,6 +85,11 @@ impl Ledger {
         }
         self.thread.join().unwrap_or_else(|_| Err(Problem::internal("the journal's thread ended with a panic")))
     }
+}
+
+/// Milliseconds since the Unix epoch.
+pub fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as i64)
 }
 
 /// The thread's side.
@@ -188,8 +193,13 @@ impl Keeper {
             return self.writer.flush();
         }
         self.writer.sync()?;
-        (self.dirty_since, self.urgent) = (None, false);
         let (attempt, step) = self.row;
+        if let Some(problem) = self.writer.notice() {
+            note!("journal: {problem}");
+            self.writer.append(attempt.max(1), now_ms(), Event::Warning { step, problem })?;
+            self.writer.sync()?;
+        }
+        (self.dirty_since, self.urgent) = (None, false);
         let _ = self.reports.send(Report::Durable { attempt, step });
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What a reader of a journal can rely on, whatever happened to the file.
 
-use super::writer::Sink;
+use super::writer::{Displaced, Sink};
 use super::*;
 use proptest::prelude::*;
 use protocol::event::Step;
@@ -244,6 +244,35 @@ impl Sink for Moody {
         }
         if *fail_sync { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
     }
+
+    fn keep_place(&mut self, _path: &Path) -> io::Result<Option<Displaced>> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_journal_deleted_or_replaced_under_its_writer_is_there_again_with_every_line() {
+    let (_folder, path) = place();
+    let mut writer = Writer::open(&path, "job").unwrap();
+    writer.append(1, 0, step(1)).unwrap();
+    writer.sync().unwrap();
+    assert_eq!(writer.notice(), None);
+    std::fs::remove_file(&path).unwrap();
+    writer.append(1, 0, step(2)).unwrap();
+    // Written into a file that has no name any more, before anyone looks.
+    writer.flush().unwrap();
+    writer.append(1, 0, step(3)).unwrap();
+    writer.sync().unwrap();
+    assert_eq!(sequences(&path), (vec![1, 2, 3], 0));
+    let notice = writer.notice().unwrap();
+    assert!(notice.what.contains("deleted") && notice.kept.contains("every line"), "{notice}");
+    std::fs::rename(&path, path.with_extension("old")).unwrap();
+    std::fs::write(&path, "mine\n").unwrap();
+    writer.append(1, 0, step(4)).unwrap();
+    writer.sync().unwrap();
+    assert_eq!(sequences(&path), (vec![1, 2, 3, 4], 0));
+    assert!(writer.notice().unwrap().what.contains("replaced"));
+    assert_eq!(std::fs::read(path.with_extension("jsonl.replaced")).unwrap(), b"mine\n");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! What is not known to be durable stays in memory. A write that failed half-way is repeated at the same place, where the
 //! same bytes fall on the same bytes; after a failed fsync the kernel may have dropped what it held, so everything since
-//! the last good one is written anew before the next fsync counts.
+//! the last good one is written anew before the next fsync counts. A journal that was deleted or replaced under its writer
+//! is still open there: it is copied to its place again, whole, before the next line counts as durable.
 
 use super::entry_of;
 use crate::disk::{self, Disk, RealDisk};
@@ -11,11 +12,13 @@ use protocol::{Code, Entry, Event, Outcome, Problem, limits};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes kept until an fsync succeeds: a second of 10,000 metrics, and what accumulates while a full disk is noticed.
 const WAITING_BYTES: usize = 4 << 20;
+/// Piece in which a journal is copied.
+const COPY_BYTES: usize = 1 << 20;
 /// Piece in which a journal is searched backwards; larger than any line.
 const WINDOW_BYTES: u64 = 4 * limits::JOURNAL_LINE_BYTES as u64;
 
@@ -33,6 +36,8 @@ pub struct Writer {
     waiting: Vec<u8>,
     /// Bytes of `waiting` that are in the file.
     written: usize,
+    /// What happened to the file, until it is asked for.
+    notice: Option<Problem>,
 }
 
 /// The two calls on the file, so that tests can let them fail.
@@ -41,6 +46,16 @@ pub(super) trait Sink: Send {
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// fdatasync.
     fn sync(&mut self) -> io::Result<()>;
+    /// Puts the file back where it is not at `path` any more, under a durable name; says what was there instead.
+    fn keep_place(&mut self, path: &Path) -> io::Result<Option<Displaced>>;
+}
+
+/// How a journal left its place.
+pub(super) enum Displaced {
+    /// Nothing was there.
+    Deleted,
+    /// Another file was there, which has been moved here.
+    Replaced(PathBuf),
 }
 
 impl Sink for File {
@@ -50,6 +65,36 @@ impl Sink for File {
 
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn keep_place(&mut self, path: &Path) -> io::Result<Option<Displaced>> {
+        let own = self.metadata()?;
+        let found = match std::fs::symlink_metadata(path) {
+            Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => return Ok(None),
+            Ok(_) => {
+                let aside = path.with_extension("jsonl.replaced");
+                std::fs::rename(path, &aside)?;
+                Displaced::Replaced(aside)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Displaced::Deleted,
+            Err(error) => return Err(error),
+        };
+        let draft = path.with_extension("jsonl.tmp");
+        let mut options = std::fs::OpenOptions::new();
+        let copy = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let (mut piece, mut at) = (vec![0; COPY_BYTES], 0);
+        loop {
+            match self.read_at(&mut piece, at)? {
+                0 => break,
+                n => copy.write_all_at(&piece[..n], at)?,
+            }
+            at = copy.metadata()?.len();
+        }
+        copy.sync_all()?;
+        std::fs::rename(&draft, path)?;
+        *self = copy;
+        RealDisk.sync_folder(path.parent().unwrap_or(Path::new("/")))?;
+        Ok(Some(found))
     }
 }
 
@@ -86,7 +131,13 @@ impl Writer {
             durable: 0,
             waiting: Vec::new(),
             written: 0,
+            notice: None,
         }
+    }
+
+    /// What happened to the file since the last call, for the user: it was deleted or replaced, and is there again.
+    pub fn notice(&mut self) -> Option<Problem> {
+        self.notice.take()
     }
 
     /// Bytes of torn tail that opening cut.
@@ -130,10 +181,13 @@ impl Writer {
     /// Writes what waits and makes it durable.
     /// Errors: `DiskFull`, `DiskFailed`; everything since the last success is written anew by the next call.
     pub fn sync(&mut self) -> Outcome<()> {
-        self.flush()?;
         if self.waiting.is_empty() {
             return Ok(());
         }
+        if let Some(found) = self.file.keep_place(&self.path).map_err(|error| self.failed(&error))? {
+            self.notice = Some(displaced(&self.path, &found));
+        }
+        self.flush()?;
         if let Err(error) = self.file.sync() {
             self.written = 0;
             return Err(self.failed(&error));
@@ -232,6 +286,21 @@ fn last_in(window: &[u8], at_start: bool) -> Found {
         stop = start;
     }
     Found::Before(0)
+}
+
+fn displaced(path: &Path, found: &Displaced) -> Problem {
+    let kept = "every line: the journal was copied back to its place";
+    let (what, kept) = match found {
+        Displaced::Deleted => ("the journal was deleted while the job ran", kept.to_owned()),
+        Displaced::Replaced(aside) => {
+            ("the journal was replaced while the job ran", format!("{kept}; the other file is {}", aside.display()))
+        }
+    };
+    Problem::new(Code::FileMalformed, what)
+        .why("its writer found another file, or none, under its name")
+        .file(path)
+        .kept(kept)
+        .remedy("leave journal.jsonl alone while a job runs: its history is made from it")
 }
 
 fn no_journal(path: &Path) -> Problem {
