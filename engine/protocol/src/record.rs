@@ -4,7 +4,7 @@ use crate::event::Step;
 use crate::job::JobSpec;
 use crate::plan::Plan;
 use crate::problem::Problem;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,11 +171,39 @@ pub struct MetricRow {
     pub attempt: u32,
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: i64,
-    /// The step.
-    #[serde(flatten)]
+    /// The step; loss and gradient norm of one that was left out are NaN, in JSON null.
+    #[serde(flatten, deserialize_with = "step_or_gap")]
     pub step: Step,
     /// Mean loss of the evaluation after this step; null where there was none.
     pub evaluation_loss: Option<f64>,
+}
+
+/// A step whose loss and gradient norm may be null.
+fn step_or_gap<'de, D: Deserializer<'de>>(d: D) -> Result<Step, D::Error> {
+    #[derive(Deserialize)]
+    struct Row {
+        step: u64,
+        loss: Option<f64>,
+        grad_norm: Option<f64>,
+        learning_rate: f64,
+        targets: u64,
+        tokens: u64,
+        epoch: f64,
+        step_ms: f64,
+        tokens_per_second: f64,
+    }
+    let row = Row::deserialize(d)?;
+    Ok(Step {
+        step: row.step,
+        loss: row.loss.unwrap_or(f64::NAN),
+        grad_norm: row.grad_norm.unwrap_or(f64::NAN),
+        learning_rate: row.learning_rate,
+        targets: row.targets,
+        tokens: row.tokens,
+        epoch: row.epoch,
+        step_ms: row.step_ms,
+        tokens_per_second: row.tokens_per_second,
+    })
 }
 
 /// What differs between two values.

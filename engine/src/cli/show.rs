@@ -15,13 +15,14 @@ pub const METRIC_COLUMNS: &str =
 pub fn metric(row: &MetricRow) -> String {
     let s = &row.step;
     let evaluation = row.evaluation_loss.map(|l| l.to_string()).unwrap_or_default();
+    let measured = |x: f64| if x.is_finite() { x.to_string() } else { String::new() };
     format!(
         "{},{},{},{},{},{},{},{},{},{},{},{evaluation}",
         s.step,
         row.attempt,
         row.at_ms,
-        s.loss,
-        s.grad_norm,
+        measured(s.loss),
+        measured(s.grad_norm),
         s.learning_rate,
         s.targets,
         s.tokens,

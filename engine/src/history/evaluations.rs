@@ -1,6 +1,6 @@
 //! Table `evaluations`: one row an evaluation of a job. Where several attempts made one, the highest attempt's stays.
 
-use super::failure::{Answer, Failure};
+use super::failure::Answer;
 use super::tally::{self, Tally};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
@@ -68,9 +68,7 @@ pub fn between(db: &Connection, job: i64, first: u64, last: u64) -> Answer<BTree
         let (step, attempt) = (r.get::<_, i64>(0)? as u64, r.get(1)?);
         let row =
             EvaluationRow { step, attempt, at_ms: r.get(2)?, loss: r.get(3)?, tokens: r.get::<_, i64>(4)? as u64 };
-        if row.checksum(job) != r.get::<_, i64>(5)? {
-            return Err(Failure::Damaged(format!("the evaluation of step {step} has a wrong checksum")));
-        }
+        tally::prove(row.checksum(job), r.get(5)?, || format!("the evaluation of step {step}"))?;
         found.insert(step, row);
     }
     Ok(found)

@@ -171,6 +171,13 @@ fn take_entry(tx: &Connection, job: &mut Job, entry: &Entry, offset: u64) -> Ans
             steps::put(tx, key, &row, fresh, &mut progress.steps)?;
             progress.top_step = progress.top_step.max(step.step);
         }
+        // A step that was left out is a gap in the curve: a row without loss, the rest as after the step before it.
+        Event::Skipped { step, .. } => {
+            let fresh = progress.steps.rows == 0 || *step > progress.top_step;
+            let row = StepRow::gap(*step, attempt, at_ms, steps::newest_below(tx, key, *step)?);
+            steps::put(tx, key, &row, fresh, &mut progress.steps)?;
+            progress.top_step = progress.top_step.max(*step);
+        }
         Event::Evaluation { step, loss, tokens, .. } => {
             let row = EvaluationRow { step: *step, attempt, at_ms, loss: *loss, tokens: *tokens };
             evaluations::put(tx, key, &row, &mut progress.evaluations)?;

@@ -1,6 +1,6 @@
 //! Table `steps`: one row a step of a job. Where several attempts made a step, the highest attempt's row stays.
 
-use super::failure::{Answer, Failure};
+use super::failure::Answer;
 use super::tally::{self, Tally};
 use protocol::event::Step;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -28,6 +28,15 @@ pub struct StepRow {
 }
 
 impl StepRow {
+    /// The row of a step that was left out after `before`: its loss and gradient norm are no numbers.
+    pub fn gap(step: u64, attempt: u32, at_ms: i64, before: Option<StepRow>) -> StepRow {
+        let (tokens, epoch) = before.map_or((0, 0.0), |row| (row.step.tokens, row.step.epoch));
+        let (loss, grad_norm) = (f64::NAN, f64::NAN);
+        let (learning_rate, targets, step_ms, tokens_per_second) = (0.0, 0, 0.0, 0.0);
+        let step = Step { step, loss, grad_norm, learning_rate, targets, tokens, epoch, step_ms, tokens_per_second };
+        StepRow { attempt, at_ms, step }
+    }
+
     fn checksum(&self, job: i64) -> i64 {
         let s = &self.step;
         tally::checksum([
@@ -52,8 +61,8 @@ impl StepRow {
             at_ms: row.get(2)?,
             step: Step {
                 step: row.get::<_, i64>(0)? as u64,
-                loss: row.get(3)?,
-                grad_norm: row.get(4)?,
+                loss: or_gap(row.get(3)?),
+                grad_norm: or_gap(row.get(4)?),
                 learning_rate: row.get(5)?,
                 targets: row.get::<_, i64>(6)? as u64,
                 tokens: row.get::<_, i64>(7)? as u64,
@@ -62,10 +71,9 @@ impl StepRow {
                 tokens_per_second: row.get(10)?,
             },
         };
-        if found.checksum(job) == row.get::<_, i64>(11)? {
-            return Ok(found);
-        }
-        Err(Failure::Damaged(format!("step {} has a wrong checksum", found.step.step)))
+        let step = found.step.step;
+        tally::prove(found.checksum(job), row.get(11)?, || format!("step {step}"))?;
+        Ok(found)
     }
 }
 
@@ -86,8 +94,8 @@ pub fn put(db: &Connection, job: i64, row: &StepRow, fresh: bool, tally: &mut Ta
         s.step as i64,
         row.attempt,
         row.at_ms,
-        s.loss,
-        s.grad_norm,
+        or_mark(s.loss),
+        or_mark(s.grad_norm),
         s.learning_rate,
         s.targets as i64,
         s.tokens as i64,
@@ -121,6 +129,23 @@ pub fn above(db: &Connection, job: i64, after: u64, limit: usize) -> Answer<Vec<
         found.push(StepRow::read(row, job)?);
     }
     Ok(found)
+}
+
+/// The row before a step, if there is one.
+pub fn newest_below(db: &Connection, job: i64, step: u64) -> Answer<Option<StepRow>> {
+    let query = format!("SELECT {COLUMNS} FROM steps WHERE job = ? AND step < ? ORDER BY step DESC LIMIT 1");
+    let mut query = db.prepare_cached(&query)?;
+    let mut rows = query.query(params![job, step as i64])?;
+    rows.next()?.map(|row| StepRow::read(row, job)).transpose()
+}
+
+/// SQLite takes NaN for NULL, so a loss that is none is kept as what no loss is: infinite.
+fn or_mark(number: f64) -> f64 {
+    if number.is_nan() { f64::INFINITY } else { number }
+}
+
+fn or_gap(number: f64) -> f64 {
+    if number == f64::INFINITY { f64::NAN } else { number }
 }
 
 /// The tally of the rows that are really there.

@@ -3,6 +3,7 @@
 //! SQLite notices damaged pages, not a damaged number inside an intact page, nor a row that a damaged index hides. So each
 //! row carries a checksum over its values, and the row above carries count and sum of the checksums below it.
 
+use super::failure::{Answer, Failure};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -13,6 +14,14 @@ pub fn checksum<const N: usize>(values: [i64; N]) -> i64 {
         bytes.extend_from_slice(&value.to_le_bytes());
     }
     xxh3_64(&bytes) as i64
+}
+
+/// Holds a row read against the checksum beside it. Errors: damage, `of` naming the row.
+pub fn prove(checksum: i64, stored: i64, of: impl FnOnce() -> String) -> Answer<()> {
+    if checksum == stored {
+        return Ok(());
+    }
+    Err(Failure::Damaged(format!("{} has a wrong checksum", of())))
 }
 
 /// A text as one value of a row.
