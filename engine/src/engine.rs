@@ -30,7 +30,8 @@ pub type OnLine<'a> = &'a mut dyn FnMut(&Line);
 /// An open HOME.
 pub struct Engine {
     home: Home,
-    history: History,
+    /// `None` in an engine that only looks.
+    history: Option<History>,
     trainer: PathBuf,
 }
 
@@ -41,7 +42,17 @@ impl Engine {
         let home = Home::open(&home_path(home)?)?;
         let trainer = trainer_call::trainer_path()?;
         let (history, notices) = History::open(&home)?;
-        Ok((Engine { home, history, trainer }, notices))
+        Ok((Engine { home, history: Some(history), trainer }, notices))
+    }
+
+    /// An engine for what needs no job: facts of files, text of a model, measurements. HOME need not be there and may be
+    /// read-only; calls about jobs are refused. Errors: no HOME is named, a missing `anneal-trainer`.
+    pub fn look(home: Option<&Path>) -> Outcome<Engine> {
+        Ok(Engine { home: Home::named(&home_path(home)?), history: None, trainer: trainer_call::trainer_path()? })
+    }
+
+    fn history(&mut self) -> Outcome<&mut History> {
+        self.history.as_mut().ok_or_else(|| Problem::internal("this engine was opened without its history"))
     }
 
     /// HOME.
@@ -133,16 +144,17 @@ impl Engine {
     }
 
     /// Goes on with a job: a paused one by a word to its supervisor, an ended one by a new supervisor that restores the
-    /// newest good checkpoint. Errors: `WrongState` when it runs or has finished.
-    pub fn resume(&mut self, id: &str) -> Outcome<()> {
+    /// newest good checkpoint. A notice tells where newer ones are gone. Errors: `WrongState` when it runs or has finished,
+    /// `CheckpointMissing` where all are gone.
+    pub fn resume(&mut self, id: &str) -> Outcome<Option<Problem>> {
         match self.state(id)? {
-            JobState::Paused => self.request(id, Request::Resume).map(drop),
+            JobState::Paused => self.request(id, Request::Resume).map(|_| None),
             JobState::Stopped | JobState::Interrupted | JobState::Failed => {
                 let run = self.run_folder(id)?;
-                supervisor::reap(run.path(), EFFECT)?;
-                checkpoints_are_there(&run)?;
+                let notice = supervisor::lost_checkpoint(&run)?;
                 self.tokens_are_there(&run)?;
-                supervisor::launch(self.home.path(), run.path())
+                supervisor::launch(self.home.path(), run.path())?;
+                Ok(notice)
             }
             state => Err(Problem::new(Code::WrongState, format!("{id} is {}", state.word()))
                 .remedy("only paused, stopped, interrupted and failed jobs can be resumed; `fork` makes a new job of any kept step")),
@@ -168,26 +180,26 @@ impl Engine {
 
     /// The full id of a job from its beginning.
     pub fn id(&mut self, id: &str) -> Outcome<String> {
-        self.history.ingest()?;
-        self.history.find(id)
+        self.history()?.ingest()?;
+        self.history()?.find(id)
     }
 
     /// All jobs, newest first.
     pub fn jobs(&mut self, search: Option<&str>) -> Outcome<Vec<JobRow>> {
-        self.history.ingest()?;
-        self.history.jobs(search)
+        self.history()?.ingest()?;
+        self.history()?.jobs(search)
     }
 
     /// One job in full.
     pub fn job(&mut self, id: &str) -> Outcome<JobRecord> {
-        self.history.ingest()?;
-        let record = self.history.job(id)?;
+        self.history()?.ingest()?;
+        let record = self.history()?.job(id)?;
         if record.row.state != JobState::Interrupted {
             return Ok(record);
         }
         // A run may have ended between the look at its journal and the look at its lock: its last word is there now.
-        self.history.ingest()?;
-        self.history.job(id)
+        self.history()?.ingest()?;
+        self.history()?.job(id)
     }
 
     /// State of a job now.
@@ -197,26 +209,27 @@ impl Engine {
 
     /// Every step of a job, in order.
     pub fn metrics(&mut self, id: &str, each: &mut dyn FnMut(&MetricRow) -> Outcome<()>) -> Outcome<()> {
-        self.history.ingest()?;
-        self.history.metrics(id, each)
+        self.history()?.ingest()?;
+        self.history()?.metrics(id, each)
     }
 
     /// What differs between two jobs.
     pub fn compare(&mut self, a: &str, b: &str) -> Outcome<Comparison> {
-        self.history.ingest()?;
-        self.history.compare(a, b)
+        self.history()?.ingest()?;
+        self.history()?.compare(a, b)
     }
 
     /// Checkpoints of a job.
     pub fn checkpoints(&mut self, id: &str, verify: bool) -> Outcome<Vec<CheckpointRow>> {
-        self.history.ingest()?;
-        self.history.checkpoints(id, verify)
+        self.history()?.ingest()?;
+        self.history()?.checkpoints(id, verify)
     }
 
-    /// Moves a job to the trash. Errors: `WrongState` while it lives.
-    pub fn delete(&mut self, id: &str) -> Outcome<()> {
-        self.history.ingest()?;
-        self.history.delete(id)
+    /// Moves a job to the trash; `id` may be the beginning of one. Returns the full id. Errors: `WrongState` while it lives
+    /// or where it is in the trash already.
+    pub fn delete(&mut self, id: &str) -> Outcome<String> {
+        self.history()?.ingest()?;
+        self.history()?.delete(id)
     }
 
     /// The run folder of a job.
@@ -226,6 +239,13 @@ impl Engine {
 
     /// Lets a model speak; pieces of text come through `on_line`.
     pub fn generate(&self, request: &verb::Generate, on_line: OnLine) -> Outcome<verb::Generated> {
+        if !(request.temperature.is_finite() && request.temperature >= 0.0) {
+            let what = format!("a temperature of {} is not possible", request.temperature);
+            return Err(Problem::new(Code::SettingInvalid, what).field("temperature").remedy("use 0 (greedy) or more"));
+        }
+        if request.max_tokens == 0 {
+            return Err(Problem::new(Code::SettingInvalid, "a text of at most 0 tokens is none").field("max_tokens"));
+        }
         let mut request = request.clone();
         request.model = absolute(&request.model)?;
         request.adapter = request.adapter.as_deref().map(absolute).transpose()?;
@@ -246,9 +266,11 @@ impl Engine {
         let config = formats::model_folder::ModelFolder::open(base.as_deref().unwrap_or(&model))?.config().clone();
         let mut spec = look_spec(base.clone().unwrap_or_else(|| model.clone()), data.clone(), stage_of(&data)?);
         spec.data.packing = false;
+        // Tokens of a HOME that cannot be written live as long as the question.
+        let passing = if self.home.is_writable() { None } else { Some(Passing::new()?) };
         let read = verb::Read::Tokenise {
             spec: Box::new(spec),
-            home: self.home.path().to_owned(),
+            home: passing.as_ref().map_or(self.home.path(), |folder| &folder.path).to_owned(),
             max_length: config.context,
             vocab: config.vocab,
             end_of_text: false,
@@ -339,7 +361,16 @@ impl Engine {
             return Ok(None);
         }
         let adapter = formats::adapter::Adapter::open(model)?;
-        Ok(Some(PathBuf::from(&adapter.config.base)))
+        let base = model.join(&adapter.config.base);
+        if adapter.config.base.is_empty() || !base.is_dir() {
+            let what = format!("the base model \"{}\" of this adapter is not here", adapter.config.base);
+            return Err(Problem::new(Code::NotFound, what)
+                .file(&model.join("adapter_config.json"))
+                .field("base_model_name_or_path")
+                .kept("the adapter is untouched")
+                .remedy("put the base back in its place, or name it: --model BASE --adapter ADAPTER"));
+        }
+        Ok(Some(base))
     }
 
     /// The machine of a file, or this one, its speeds measured once and kept.
@@ -412,30 +443,30 @@ fn contradiction(stored: &Plan, fresh: &Plan) -> Option<&'static str> {
     wrong.or_else(|| (arena() != stored.memory.arena).then_some("memory.arena"))
 }
 
-/// Refuses to begin again at step 0 where the journal tells of checkpoints and none is left.
-fn checkpoints_are_there(run: &RunFolder) -> Outcome<()> {
-    let mut reader = store::journal::Reader::open(&run.journal(), 0)?;
-    let mut newest = 0;
-    while let Some((entry, _)) = reader.next()? {
-        if let protocol::Event::Checkpoint { step, .. } = entry.event {
-            newest = newest.max(step);
-        }
-    }
-    let left = store::checkpoint::list(&store::disk::RealDisk, &run.checkpoints())?;
-    if newest == 0 || !left.is_empty() {
-        return Ok(());
-    }
-    Err(Problem::new(Code::CheckpointMissing, format!("the checkpoint of step {newest} and all before it are gone"))
-        .file(&run.checkpoints())
-        .kept("the journal and the history")
-        .remedy("bring the folder back, or start a new job"))
-}
-
 /// HOME's path from the option, the environment or the platform.
 fn home_path(option: Option<&Path>) -> Outcome<PathBuf> {
     let variable = |name: &str| std::env::var_os(name);
     let (own, data, user) = (variable("ANNEAL_HOME"), variable("XDG_DATA_HOME"), variable("HOME"));
     absolute(&store::home::choose(option, own.as_deref(), data.as_deref(), user.as_deref())?)
+}
+
+/// A HOME for one question, gone with it.
+struct Passing {
+    path: PathBuf,
+}
+
+impl Passing {
+    fn new() -> Outcome<Passing> {
+        let path = std::env::temp_dir().join(format!("anneal-look-{}-{}", std::process::id(), now_ms()));
+        Home::open(&path)?;
+        Ok(Passing { path })
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
 }
 
 /// Milliseconds since the Unix epoch.

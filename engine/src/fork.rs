@@ -2,8 +2,9 @@
 //! wish, and the first attempt restores that step.
 
 use crate::engine::{Engine, OnLine, read_bounded};
+use formats::model_folder::ModelFolder;
 use protocol::facts::ModelConfig;
-use protocol::plan::{Method, Plan};
+use protocol::plan::{Method, ModelSource, Plan};
 use protocol::problem::{Code, Outcome, Problem};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -29,6 +30,7 @@ impl Engine {
             return Err(Problem::new(Code::NotFound, format!("{id} keeps no checkpoint of step {step}"))
                 .remedy(format!("kept steps: {}", if steps.is_empty() { "none".into() } else { steps.join(", ") })));
         };
+        base_is_there(&old.plan()?)?;
         let spec = old.spec()?.changed(changes, base)?;
         let plan =
             if changes.iter().all(|c| c.starts_with("name=")) { old.plan()? } else { self.plan(&spec, None, on_line)? };
@@ -43,6 +45,25 @@ impl Engine {
         }
         Ok(run.id().to_owned())
     }
+}
+
+/// An adapter says nothing without the weights it was trained over.
+/// Errors: `NotFound` where the base is gone, `ModelChanged` where another model is in its place.
+fn base_is_there(plan: &Plan) -> Outcome<()> {
+    let (Method::Lora { .. }, ModelSource::Folder { path }) = (&plan.method, &plan.model.source) else {
+        return Ok(());
+    };
+    let refused = |code, what: String| {
+        Problem::new(code, what).file(path).kept("every checkpoint").remedy("bring the base back as it was")
+    };
+    let name = path.display();
+    let found = ModelFolder::open(path)
+        .map_err(|problem| refused(Code::NotFound, format!("the base model {name} is gone")).why(problem.sentence()))?;
+    if formats::fingerprint::files(&found.weight_files())? != plan.model.fingerprint {
+        let what = format!("the base model {name} has changed since the job was planned");
+        return Err(refused(Code::ModelChanged, what).why("its adapter was trained over other weights"));
+    }
+    Ok(())
 }
 
 /// Copies a verified checkpoint into a new run, under a manifest of its own.

@@ -181,10 +181,10 @@ pub enum Command {
         #[arg(long)]
         messages: Option<PathBuf>,
         /// Most new tokens.
-        #[arg(long, default_value_t = 128)]
+        #[arg(long, default_value_t = 128, value_parser = new_tokens, allow_negative_numbers = true)]
         max_tokens: u32,
         /// 0 = always the likeliest token.
-        #[arg(long, default_value_t = 0.0)]
+        #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
         temperature: f64,
         /// Seed of sampling.
         #[arg(long, default_value_t = 1)]
@@ -284,7 +284,32 @@ pub enum BenchCommand {
     Sample,
 }
 
+fn new_tokens(word: &str) -> Result<u32, String> {
+    let number = word.parse::<u32>().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| format!("it must be a whole number from 1 to {}", u32::MAX))
+}
+
+fn temperature(word: &str) -> Result<f64, String> {
+    let number = word.parse::<f64>().ok().filter(|t| t.is_finite() && *t >= 0.0);
+    number.ok_or_else(|| "it must be a finite number of at least 0; 0 = always the likeliest token".to_owned())
+}
+
 impl Command {
+    /// True for commands that need neither the history nor a HOME that can be written.
+    pub fn only_looks(&self) -> bool {
+        use Command::*;
+        matches!(
+            self,
+            Inspect { .. }
+                | Preview { .. }
+                | Export { .. }
+                | Generate { .. }
+                | Evaluate { .. }
+                | Machine { .. }
+                | Bench { .. }
+        )
+    }
+
     /// The name of a command that a later version brings, and what followed it.
     pub fn later(&self) -> Option<(&'static str, &[String])> {
         let (name, rest) = match self {

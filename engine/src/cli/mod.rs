@@ -9,10 +9,12 @@ mod show;
 pub use args::{Args, Command};
 
 use crate::engine::Engine;
+use clap::Parser;
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::verb::{Bench, Line, Message, Prompt};
 use protocol::{JobSpec, link::Request};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,8 @@ use std::path::{Path, PathBuf};
 pub const DONE: i32 = 0;
 /// Exit status of a failure.
 pub const FAILED: i32 = 1;
+/// Exit status of wrong usage.
+pub const USAGE: i32 = 2;
 /// Exit status of a refusal that a `Problem` explains.
 pub const REFUSED: i32 = 3;
 /// Exit status after the user stopped the run.
@@ -34,6 +38,39 @@ pub struct Voice {
     pub quiet: bool,
 }
 
+/// Understands the words of a command line, runs the command and returns the exit status.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> i32 {
+    let words: Vec<OsString> = words.into_iter().collect();
+    match Args::try_parse_from(&words) {
+        Ok(args) => run(args),
+        Err(answer) => {
+            // `--help` and `--version` are answers too.
+            let misused = answer.exit_code() != DONE;
+            if misused && words.iter().any(|word| word == "--json") {
+                Voice { json: true, quiet: false }.problem(&misuse(&answer));
+            } else {
+                let _ = answer.print();
+            }
+            if misused { USAGE } else { DONE }
+        }
+    }
+}
+
+/// The parser's text as a problem: its first paragraph says what is wrong.
+fn misuse(answer: &clap::Error) -> Problem {
+    use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
+    let text = answer.to_string();
+    let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let what = match answer.kind() {
+        MissingSubcommand | DisplayHelpOnMissingArgumentOrSubcommand => "no command is given",
+        _ => what.strip_prefix("error: ").unwrap_or(what),
+    };
+    let usage = rest.lines().find(|line| line.starts_with("Usage: ")).unwrap_or_default();
+    Problem::new(Code::Usage, what.split_whitespace().collect::<Vec<_>>().join(" "))
+        .why(usage)
+        .remedy("`anneal --help` lists the commands, `anneal COMMAND --help` the options of one")
+}
+
 /// Runs a command and returns the exit status.
 pub fn run(args: Args) -> i32 {
     // What follows a command of a later version is swallowed whole, global options too.
@@ -43,7 +80,11 @@ pub fn run(args: Args) -> i32 {
         Ok(status) => status,
         Err(problem) => {
             voice.problem(&problem);
-            if problem.code == Code::Internal { FAILED } else { REFUSED }
+            match problem.code {
+                Code::Internal => FAILED,
+                Code::Usage => USAGE,
+                _ => REFUSED,
+            }
         }
     }
 }
@@ -56,16 +97,14 @@ fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
         return Err(Problem::new(Code::NotSupported, format!("`anneal {word}` is not part of this version"))
             .remedy("a later version brings it; `anneal --help` lists what is there"));
     }
+    if args.command.only_looks() {
+        return look(&mut Engine::look(args.home.as_deref())?, args.command, voice);
+    }
     let (mut engine, notices) = Engine::open(args.home.as_deref())?;
     for notice in &notices {
         voice.notice(notice);
     }
     match args.command {
-        Command::Inspect { paths } => inspect(&engine, &paths, voice),
-        Command::Preview { model, data, row, max_length } => {
-            let preview = engine.preview(&model, &data, row, max_length)?;
-            voice.answer(&preview, show::preview)
-        }
         Command::Plan { job, set, machine } => {
             let spec = read_job(&mut engine, &job, &set)?;
             let plan = engine.plan(&spec, machine.as_deref(), &mut |line| voice.progress(line))?;
@@ -91,7 +130,9 @@ fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
         Command::Stop { id } => request(&mut engine, &id, Request::Stop, voice),
         Command::Resume { id } => {
             let id = engine.id(&id)?;
-            engine.resume(&id)?;
+            if let Some(notice) = engine.resume(&id)? {
+                voice.notice(&notice);
+            }
             voice.answer(&serde_json::json!({ "job": id }), |_| {
                 format!("resumed: {id}\nwatch it with: anneal watch {id}\n")
             })
@@ -102,15 +143,14 @@ fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
             voice.answer(&serde_json::json!({ "job": new }), |_| format!("forked from {id} at step {step}: {new}\n"))
         }
         Command::Delete { id } => {
-            let id = engine.id(&id)?;
-            engine.delete(&id)?;
+            let id = engine.delete(&id)?;
             voice.answer(&serde_json::json!({ "job": id }), |_| format!("moved to the trash: {id}\n"))
         }
         command => ask(&mut engine, command, voice),
     }
 }
 
-/// The commands that only look or compute.
+/// The commands that ask the history.
 fn ask(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
     match command {
         Command::Jobs { search } => voice.answer(&engine.jobs(search.as_deref())?, |rows| show::jobs(rows)),
@@ -129,6 +169,18 @@ fn ask(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
             let damaged = rows.iter().any(|r| r.problem.is_some());
             voice.answer(&rows, |rows| show::checkpoints(rows))?;
             Ok(if damaged { FAILED } else { DONE })
+        }
+        _ => Err(Problem::internal("a command without an implementation")),
+    }
+}
+
+/// The commands that need neither the history nor a HOME that can be written.
+fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
+    match command {
+        Command::Inspect { paths } => inspect(engine, &paths, voice),
+        Command::Preview { model, data, row, max_length } => {
+            let preview = engine.preview(&model, &data, row, max_length)?;
+            voice.answer(&preview, show::preview)
         }
         Command::Export { from, to, format, dtype, base } => {
             let export = protocol::verb::Export { from, to, format, dtype, base };

@@ -72,8 +72,9 @@ impl History {
     }
 
     /// All jobs, newest first; those only that match every word of `search` (see `search.rs`).
+    /// Errors: `SettingInvalid` where a comparison of `search` is none.
     pub fn jobs(&mut self, search: Option<&str>) -> Outcome<Vec<JobRow>> {
-        let search = Search::parse(search.unwrap_or_default());
+        let search = Search::parse(search.unwrap_or_default())?;
         let mut jobs = self.answer(|db| jobs::all(&*db.unchecked_transaction()?))?;
         jobs.sort_by_cached_key(|job| {
             std::cmp::Reverse((job.progress.summary.created.unwrap_or(i64::MAX), job.id.clone()))
@@ -99,7 +100,7 @@ impl History {
         match found.as_slice() {
             [one] => Ok(one.clone()),
             several if several.iter().any(|one| one == id) => Ok(id.to_owned()),
-            [] => Err(no_job(id)),
+            [] => Err(absent(&self.home, id)),
             several => Err(Problem::new(Code::NotFound, format!("several jobs begin with \"{}\"", id.escape_debug()))
                 .why(several.join(", "))
                 .remedy("give more of the id")),
@@ -166,11 +167,16 @@ impl History {
         Ok(rows)
     }
 
-    /// Moves a job that is not alive to the trash. Errors: `NotFound`, `WrongState`.
-    pub fn delete(&mut self, id: &str) -> Outcome<()> {
-        let id = self.find(id)?;
+    /// Moves a job that is not alive to the trash and returns its full id. Errors: `NotFound`, `WrongState` (alive, or in
+    /// the trash already).
+    pub fn delete(&mut self, id: &str) -> Outcome<String> {
+        let id = self.find(id).map_err(|problem| match trash::find(&self.home, id) {
+            Ok(deleted) if !id.is_empty() => store::trash::already(&deleted),
+            _ => problem,
+        })?;
         trash::delete(&self.home, &id, now_ms())?;
-        self.ingest_quietly()
+        self.ingest_quietly()?;
+        Ok(id)
     }
 
     /// Takes a job out of the trash. Errors: `NotFound`.
@@ -246,7 +252,10 @@ impl History {
     fn curve(&mut self, id: &str) -> Outcome<Vec<(u64, f64)>> {
         let mut curve = Vec::new();
         self.metrics(id, &mut |row| {
-            curve.push((row.step.step, row.step.loss));
+            // A step that was left out is a gap.
+            if row.step.loss.is_finite() {
+                curve.push((row.step.step, row.step.loss));
+            }
             Ok(())
         })?;
         Ok(curve)
@@ -345,6 +354,14 @@ fn fingerprints(plan: &Plan) -> Fingerprints {
         model: plan.model.fingerprint.clone(),
         data: plan.data.data_fingerprint.clone(),
         tokenizer: plan.data.tokenizer_fingerprint.clone(),
+    }
+}
+
+/// Why there is no job of this id: its folder may be there and lack its job file.
+fn absent(home: &Home, id: &str) -> Problem {
+    match RunFolder::of(home, id) {
+        Err(problem) if problem.code == Code::FileUnreadable => problem,
+        _ => no_job(id),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::description::Settings;
 use protocol::record::{JobRow, Labels};
+use protocol::{Code, Outcome, Problem};
 use serde_json::Value;
 
 /// A search, understood.
@@ -41,9 +42,10 @@ const OPERATORS: [(&str, Operator); 7] = [
 ];
 
 impl Search {
-    /// Every text is a search; what is no comparison is a word.
-    pub fn parse(text: &str) -> Search {
-        Search { terms: text.split_whitespace().map(term).collect() }
+    /// What holds no operator is a word. Errors: `SettingInvalid` for a comparison without a key or a value, or one by size
+    /// with something that is no number.
+    pub fn parse(text: &str) -> Outcome<Search> {
+        Ok(Search { terms: text.split_whitespace().map(term).collect::<Outcome<_>>()? })
     }
 
     /// True when every term holds for the job.
@@ -58,20 +60,35 @@ impl Search {
     }
 }
 
-fn term(word: &str) -> Term {
-    let word = word.to_lowercase();
+fn term(given: &str) -> Outcome<Term> {
+    let word = given.to_lowercase();
     let first = (0..word.len()).filter(|i| word.is_char_boundary(*i)).find_map(|at| {
         OPERATORS
             .iter()
             .find(|(sign, _)| word[at..].starts_with(sign))
             .map(|(sign, operator)| (at, sign.len(), *operator))
     });
-    match first {
-        Some((at, length, operator)) if at > 0 && at + length < word.len() => {
-            Term::Compare { key: word[..at].to_owned(), operator, value: word[at + length..].to_owned() }
-        }
-        _ => Term::Word(word),
+    let Some((at, length, operator)) = first else { return Ok(Term::Word(word)) };
+    let (key, value) = (&word[..at], &word[at + length..]);
+    if key.is_empty() || value.is_empty() {
+        let lacks = if key.is_empty() { "key" } else { "value" };
+        return Err(no_comparison(given, format!("it has no {lacks}")));
     }
+    let by_size = !matches!(operator, Operator::Contains | Operator::Equal | Operator::NotEqual);
+    if by_size && !value.parse::<f64>().is_ok_and(f64::is_finite) {
+        return Err(no_comparison(given, format!("\"{}\" is no number", value.escape_debug())));
+    }
+    Ok(Term::Compare { key: key.to_owned(), operator, value: value.to_owned() })
+}
+
+fn no_comparison(given: &str, why: String) -> Problem {
+    Problem::new(Code::SettingInvalid, format!("\"{}\" is no condition to search by", given.escape_debug()))
+        .why(why)
+        .field("--search")
+        .remedy(
+            "write words, or KEY OP VALUE without blanks: OP is one of : = != < <= > >=, KEY a column like loss, steps or \
+             state, or a setting like lr; for example lr>1e-4 state:failed",
+        )
 }
 
 fn texts<'a>(row: &'a JobRow, labels: &'a Labels) -> impl Iterator<Item = &'a str> {
@@ -174,7 +191,7 @@ mod tests {
 
     fn matches(search: &str) -> bool {
         let (row, labels, settings) = job();
-        Search::parse(search).matches(&row, &labels, &|| settings.clone())
+        Search::parse(search).unwrap().matches(&row, &labels, &|| settings.clone())
     }
 
     #[test]
@@ -210,9 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn no_text_is_an_error() {
-        for odd in ["=", "<", ">=", "=3", "a=", "ä<ö", "::", "\u{1F600}>1", "lr>NaN", "lr<1e999"] {
-            let _ = matches(odd);
+    fn a_condition_that_is_none_is_refused_with_the_grammar_instead_of_finding_nothing() {
+        for odd in ["=", "<", ">=", "=3", "a=", "lr>", "ä<ö", "::", "lr>abc", "lr>NaN", "lr<1e999", "support lr>"] {
+            let problem = Search::parse(odd).err().unwrap_or_else(|| panic!("{odd}"));
+            assert_eq!(problem.code, Code::SettingInvalid);
+            assert!(problem.remedy.contains("KEY OP VALUE"), "{problem}");
         }
+        assert!(Search::parse("\u{1F600}>1 name=ä a:b:c").is_ok());
     }
 }

@@ -374,7 +374,9 @@ fn a_deleted_job_comes_back_whole_and_a_living_one_is_not_deleted() {
     assert_eq!(refused.code, Code::WrongState);
     assert!(refused.remedy.contains("stop"), "{refused}");
     drop(held);
-    history.delete("c-l").unwrap();
+    assert_eq!(history.delete("c-l").unwrap(), "c-lost");
+    let twice = history.delete("c-lost").unwrap_err();
+    assert!(twice.code == Code::WrongState && twice.what.contains("already in the trash"), "{twice}");
     assert_eq!(history.jobs(None).unwrap().len(), 2);
     assert_eq!(history.job("c-lost").unwrap_err().code, Code::NotFound);
     history.restore("c-lost").unwrap();
@@ -382,6 +384,32 @@ fn a_deleted_job_comes_back_whole_and_a_living_one_is_not_deleted() {
     history.delete("c-lost").unwrap();
     history.free("c-lost").unwrap();
     assert_eq!(history.restore("c-lost").unwrap_err().code, Code::NotFound);
+}
+
+#[test]
+fn a_step_that_was_left_out_is_a_row_without_loss_and_a_gap_in_the_curve() {
+    let place = Place::new();
+    let mut run = place.run("nan", &[]);
+    let skipped = |step| Event::Skipped { step, problem: Problem::new(Code::NotFinite, "the loss is NaN") };
+    run.start().steps(1, 1, 3).say(1, skipped(4)).steps(1, 5, 6).say(1, skipped(7));
+    let mut history = place.open();
+    let all = rows(&mut history, "nan");
+    assert_eq!(all.iter().map(|row| row.step.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+    assert!(all[3].step.loss.is_nan() && all[3].step.grad_norm.is_nan());
+    assert_eq!((all[3].step.tokens, all[3].step.epoch), (all[2].step.tokens, all[2].step.epoch));
+    let text = serde_json::to_string(&all[3]).unwrap();
+    assert!(text.contains("\"loss\":null") && text.contains("\"grad_norm\":null"), "{text}");
+    let back: MetricRow = serde_json::from_str(&text).unwrap();
+    assert!(back.step.loss.is_nan() && back.step.step == 4);
+    // An attempt that made the step fills the gap; a late word of a lower attempt does not bring it back.
+    run.steps(2, 4, 4).say(1, skipped(4));
+    history.ingest().unwrap();
+    assert!(rows(&mut history, "nan")[3].step.loss.is_finite());
+    drop(history);
+    let shown = |history: &mut History| format!("{:?}", rows(history, "nan"));
+    let before = shown(&mut place.open());
+    std::fs::remove_file(place.home.history()).unwrap();
+    assert_eq!(shown(&mut place.open()), before);
 }
 
 #[test]

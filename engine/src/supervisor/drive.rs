@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use store::checkpoint;
 use store::disk::RealDisk;
 use store::home::Home;
-use store::journal::Writer;
+use store::journal::{Reader, Writer};
 use store::lock::{self, Lock};
 use store::run::RunFolder;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -78,6 +78,11 @@ pub fn run(setting: Setting, ready: impl FnOnce()) -> Outcome<i32> {
     let held = take_run(&setting)?;
     let mut writer = Writer::open(&setting.run.journal(), setting.run.id())?;
     close_lost_attempt(&mut writer)?;
+    if let Some(problem) = lost_checkpoint(&setting.run)? {
+        let (attempt, step) = (writer.last().map_or(1, |last| last.attempt + 1), newest_checkpoint(&setting.run));
+        writer.append(attempt, super::ledger::now_ms(), Event::Warning { step, problem })?;
+        writer.sync()?;
+    }
     runtime.block_on(async {
         let mut drive = Drive::begin(setting, binary, held, writer)?;
         ready();
@@ -97,6 +102,46 @@ fn close_lost_attempt(writer: &mut Writer) -> Outcome<()> {
         .kept("every checkpoint and the journal");
     writer.append(last.attempt, last.at_ms, Event::Interrupted { step: last.event.step(), problem })?;
     writer.sync()
+}
+
+/// What is to be said where the newest checkpoint that the journal tells of has gone: the run goes on from an older one.
+/// Retention never removes the newest, so a folder that is not there was taken away by someone else.
+/// Errors: `CheckpointMissing` where none is left: a run never begins again at step 0 unasked.
+pub fn lost_checkpoint(run: &RunFolder) -> Outcome<Option<Problem>> {
+    let mut reader = Reader::open(&run.journal(), 0)?;
+    let mut newest = None;
+    while let Some((entry, _)) = reader.next()? {
+        if let Event::Checkpoint { step, .. } = entry.event {
+            newest = Some(step);
+        }
+    }
+    let Some(step) = newest else { return Ok(None) };
+    let left = checkpoint::list(&RealDisk, &run.checkpoints())?;
+    let place = run.checkpoints().join(checkpoint::folder_name(step));
+    let Some(from) = left.iter().filter(|row| row.complete).map(|row| row.step).max() else {
+        if !left.is_empty() {
+            // Damaged ones are told by the trainer, each by its name.
+            return Ok(None);
+        }
+        let what = format!("the checkpoint of step {step} and all before it are gone");
+        return Err(Problem::new(Code::CheckpointMissing, what)
+            .file(&run.checkpoints())
+            .kept("the journal and the history")
+            .remedy("bring the folder back, or start a new job"));
+    };
+    if from >= step || left.iter().any(|row| row.step == step) {
+        return Ok(None);
+    }
+    Ok(Some(
+        Problem::new(Code::CheckpointMissing, format!("the checkpoint of step {step} is gone"))
+            .why("the journal says that it was written, and its folder is not there")
+            .file(&place)
+            .kept(format!("the checkpoint of step {from} and the journal"))
+            .remedy(format!(
+                "nothing: the run goes on from step {from}; stop it and bring the folder back to spare steps {} to {step}",
+                from + 1
+            )),
+    ))
 }
 
 /// The run's lock. A trainer that an earlier supervisor left behind gets the time to save and leave.

@@ -25,8 +25,8 @@ pub mod reap;
 pub mod socket;
 pub(crate) mod spawn;
 
+pub use drive::lost_checkpoint;
 pub use launch::launch;
-pub use reap::reap;
 pub use socket::request;
 
 use drive::Setting;

@@ -58,6 +58,19 @@ impl Home {
         Ok(Home { path })
     }
 
+    /// HOME for reading only: nothing is made, checked or looked up.
+    pub fn named(path: &Path) -> Home {
+        Home { path: path.to_owned() }
+    }
+
+    /// True when tokens can be kept in it.
+    pub fn is_writable(&self) -> bool {
+        Home::open(&self.path).is_ok_and(|home| {
+            use rustix::fs::{Access, access};
+            access(home.tokens(), Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        })
+    }
+
     /// The folder itself, as an absolute path without links.
     pub fn path(&self) -> &Path {
         &self.path

@@ -15,6 +15,9 @@ const PLAN_BYTES: u64 = 64 * 1024 * 1024;
 /// Longest labels.toml, in bytes.
 const LABELS_BYTES: u64 = 1024 * 1024;
 
+/// What a lost or damaged file beside them does not touch.
+const KEPT: &str = "its checkpoints and its journal";
+
 /// The folder of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFolder {
@@ -61,10 +64,18 @@ impl RunFolder {
     }
 
     /// Opens the folder of a run by its id.
-    /// Errors: `NotFound` where there is no such run.
+    /// Errors: `NotFound` where there is no such run, `FileUnreadable` where its job.toml is missing.
     pub fn of(home: &Home, id: &str) -> Outcome<RunFolder> {
-        RunFolder::open(&home.run(id)?)
-            .map_err(|_| Problem::new(Code::NotFound, format!("there is no job \"{id}\"")).remedy("see `anneal jobs`"))
+        let path = home.run(id)?;
+        RunFolder::open(&path).map_err(|_| {
+            if path.is_dir() {
+                return Problem::new(Code::FileUnreadable, format!("the job file of job {id} is missing"))
+                    .file(&path.join("job.toml"))
+                    .kept(KEPT)
+                    .remedy("put it back: the job file that the job was started with will do");
+            }
+            Problem::new(Code::NotFound, format!("there is no job \"{id}\"")).remedy("see `anneal jobs`")
+        })
     }
 
     /// The folder, absolute.
@@ -132,19 +143,26 @@ impl RunFolder {
     /// Errors: `FileUnreadable`, or as `JobSpec::parse`.
     pub fn spec(&self) -> Outcome<JobSpec> {
         let path = self.job_file();
-        let text = text(&path, limits::JOB_BYTES)?;
-        JobSpec::parse(&text, &[], &self.path).map_err(|problem| problem.file(&path))
+        let remedy = "correct it, or put it back: the job file that the job was started with will do";
+        let text = text(&path, limits::JOB_BYTES).map_err(|problem| problem.kept(KEPT).remedy(remedy))?;
+        JobSpec::parse(&text, &[], &self.path).map_err(|problem| problem.file(&path).kept(KEPT).remedy(remedy))
     }
 
     /// Reads the plan.
     /// Errors: `FileUnreadable`, `FileMalformed`.
     pub fn plan(&self) -> Outcome<Plan> {
         let path = self.plan_file();
-        let bytes = disk::read_whole(&RealDisk, &path, PLAN_BYTES)?;
+        let remedy = || {
+            let job = self.job_file();
+            format!("put plan.json back from a backup, or start the job anew: anneal train {}", job.display())
+        };
+        let bytes = disk::read_whole(&RealDisk, &path, PLAN_BYTES).map_err(|problem| {
+            let what = format!("the plan of job {} cannot be read", self.id);
+            Problem { what, ..problem }.kept(KEPT).remedy(remedy())
+        })?;
         serde_json::from_slice(&bytes).map_err(|e| {
-            malformed(&path, "the plan of this run cannot be read", e.to_string())
-                .line(e.line() as u64)
-                .remedy("start the job anew from its job.toml")
+            let what = format!("the plan of job {} is damaged", self.id);
+            malformed(&path, &what, e.to_string()).line(e.line() as u64).kept(KEPT).remedy(remedy())
         })
     }
 
@@ -240,6 +258,31 @@ mod tests {
         let problem = RunFolder::create(&home, ID, &spec(), &plan(), &Labels::default()).unwrap_err();
         assert_eq!(problem.code, Code::WrongState);
         assert_eq!(RealDisk.list(&home.runs()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_missing_or_damaged_job_or_plan_file_is_named_with_the_remedy() {
+        let (_folder, home) = home_with_run(ID);
+        let run = RunFolder::of(&home, ID).unwrap();
+        std::fs::write(run.plan_file(), "{").unwrap();
+        let damaged = run.plan().unwrap_err();
+        std::fs::remove_file(run.plan_file()).unwrap();
+        let missing = run.plan().unwrap_err();
+        std::fs::write(run.job_file(), "stage = 3\n").unwrap();
+        let wrong = run.spec().unwrap_err();
+        std::fs::remove_file(run.job_file()).unwrap();
+        let gone = RunFolder::of(&home, ID).unwrap_err();
+        let cases = [
+            (damaged, Code::FileMalformed, "plan.json"),
+            (missing, Code::FileUnreadable, "plan.json"),
+            (wrong, Code::JobInvalid, "job.toml"),
+            (gone, Code::FileUnreadable, "job.toml"),
+        ];
+        for (problem, code, name) in cases {
+            assert_eq!(problem.code, code, "{problem}");
+            assert!(problem.place.file.as_ref().is_some_and(|file| file.ends_with(name)), "{problem}");
+            assert!(problem.kept.contains("checkpoints") && !problem.remedy.is_empty(), "{problem}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// How long a deleted job can come back: a week.
 pub const GRACE_MS: i64 = 7 * 24 * 3600 * 1000;
+/// Time that another's move of a run folder may take.
+const MOVE: std::time::Duration = std::time::Duration::from_millis(200);
 /// File in a trashed folder that says when it was deleted.
 const RECORD: &str = "deleted.json";
 /// Bytes of that record that are read: ours have 30.
@@ -33,8 +35,32 @@ struct Record {
 }
 
 /// Moves a run to the trash.
-/// Errors: `NotFound`; `Busy` while it is being run; `DiskFailed`, where it stays.
+/// Errors: `NotFound`; `WrongState` where it is in the trash already; `Busy` while it is being run; `DiskFailed`, where it
+/// stays.
 pub fn delete(home: &Home, id: &str, now_ms: i64) -> Outcome<Trashed> {
+    // Whoever else deletes it at this moment holds the lock for as long as the move takes.
+    let until = std::time::Instant::now() + MOVE;
+    loop {
+        match try_delete(home, id, now_ms) {
+            Err(_) if home.run(id).is_ok_and(|path| !path.exists()) && trashed(home, id).is_ok() => {
+                return Err(already(id));
+            }
+            Err(problem) if problem.code == Code::Busy && std::time::Instant::now() < until => {
+                std::thread::sleep(MOVE / 10);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// The job is where a delete would bring it.
+pub fn already(id: &str) -> Problem {
+    Problem::new(Code::WrongState, format!("job {id} is already in the trash"))
+        .kept("the job, until a week after it was deleted")
+        .remedy("nothing to do")
+}
+
+fn try_delete(home: &Home, id: &str, now_ms: i64) -> Outcome<Trashed> {
     let run = RunFolder::of(home, id)?;
     // Held across the move, so that nobody starts the job in between.
     let Some(_held) = lock::try_lock(&run.lock())? else {
@@ -158,7 +184,8 @@ mod tests {
         assert!(home.run_ids().unwrap().is_empty());
         let expected = Trashed { id: ID.into(), deleted_ms: Some(1000), path: home.trash().join(ID) };
         assert_eq!(list(&home).unwrap(), [expected]);
-        assert_eq!(delete(&home, ID, 0).unwrap_err().code, Code::NotFound);
+        let twice = delete(&home, ID, 0).unwrap_err();
+        assert!(twice.code == Code::WrongState && twice.what.contains("already in the trash"), "{twice}");
         let run = restore(&home, ID).unwrap();
         let after: Vec<String> = names(run.path()).into_iter().filter(|name| name != "lock").collect();
         assert_eq!(after, before);

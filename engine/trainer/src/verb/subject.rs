@@ -82,7 +82,7 @@ fn base_of(folder: &Path) -> Outcome<PathBuf> {
             .file(&folder.join("adapter_config.json"))
             .field("base_model_name_or_path")
             .kept("the adapter is untouched")
-            .remedy("put the base back in its place, or name it together with the adapter"))
+            .remedy("put the base back in its place, or name it: export --base BASE, generate --model BASE --adapter ADAPTER"))
     };
     if named.is_empty() || !path.is_dir() {
         return refused(Code::NotFound, format!("the base model \"{named}\" of this adapter is not here"));
