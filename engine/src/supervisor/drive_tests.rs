@@ -195,7 +195,7 @@ fn a_restarted_trainer_goes_on_and_the_attempts_are_counted() {
 
 #[test]
 fn a_silent_trainer_is_killed_with_all_its_children() {
-    let limits = Rules { long_phase: Duration::from_millis(150), quiet: Duration::from_millis(150), ..rules() };
+    let limits = Rules { long_phase: Duration::from_millis(600), quiet: Duration::from_millis(600), ..rules() };
     let script = "sleep 601 & echo $! >> pids; trap '' TERM; started 0; sleep 602";
     let stage = Stage::new();
     let (status, entries, run) = stage.play(script, limits);
