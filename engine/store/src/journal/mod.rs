@@ -7,6 +7,7 @@
 //! Not here: when to fsync (the supervisor: at once at changes of state, at most a second later for metrics), and the
 //! index over all journals (the engine's history).
 
+mod line;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -15,11 +16,4 @@ mod writer;
 pub use reader::Reader;
 pub use writer::Writer;
 
-use crate::seal;
-use protocol::{Entry, limits};
-
-/// The entry of a line without its newline; `None` where the line is damaged.
-fn entry_of(line: &[u8]) -> Option<Entry> {
-    let whole = line.len() < limits::JOURNAL_LINE_BYTES && seal::is_whole(line);
-    if whole { serde_json::from_slice(line).ok() } else { None }
-}
+use line::entry_of;

@@ -7,7 +7,7 @@ use super::entry_of;
 use crate::disk;
 use protocol::{Code, Entry, Outcome, Problem, limits};
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ impl Reader {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Outcome<Option<(Entry, u64)>> {
         loop {
-            while let Some(length) = self.buffer[self.at..].iter().position(|&b| b == b'\n') {
+            while let Some(length) = line_length(&self.buffer[self.at..]) {
                 if let Some(entry) = self.take(length) {
                     return Ok(Some((entry, self.offset)));
                 }
@@ -115,6 +115,13 @@ impl Reader {
         self.buffer.clear();
         (self.base, self.at, self.damaged_since, self.overlong) = (self.offset, 0, 0, false);
     }
+}
+
+/// Bytes before the first newline. The standard library searches a word at a time here, and byte by byte in `position`.
+fn line_length(mut bytes: &[u8]) -> Option<usize> {
+    let whole = bytes;
+    let length = bytes.skip_until(b'\n').ok().filter(|&n| n > 0)? - 1;
+    (whole[length] == b'\n').then_some(length)
 }
 
 fn line_starts_at(file: &File, offset: u64) -> io::Result<bool> {

@@ -4,7 +4,7 @@ use super::writer::{Displaced, Sink};
 use super::*;
 use proptest::prelude::*;
 use protocol::event::Step;
-use protocol::{Code, Event, Problem};
+use protocol::{Code, Event, Problem, limits};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
