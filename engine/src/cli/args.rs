@@ -282,6 +282,8 @@ pub enum BenchCommand {
     },
     /// The built-in sample from start to end: its evaluation loss beside the recorded one.
     Sample,
+    /// A run of a million steps and a HOME of ten thousand jobs: what the history takes to read and to answer.
+    History,
 }
 
 fn new_tokens(word: &str) -> Result<u32, String> {

@@ -331,6 +331,7 @@ fn bench(engine: &mut Engine, what: args::BenchCommand, voice: Voice) -> Outcome
         args::BenchCommand::Gemm => engine.bench(&Bench::Gemm)?,
         args::BenchCommand::Optimizer { parameters } => engine.bench(&Bench::Optimizer { parameters })?,
         args::BenchCommand::Sample => crate::sample::bench(&mut |line| voice.progress(line))?,
+        args::BenchCommand::History => crate::history::bench(&mut |line| voice.progress(line))?,
     };
     voice.answer(&value, |v| format!("{}\n", serde_json::to_string_pretty(v).unwrap_or_default()))
 }

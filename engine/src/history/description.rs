@@ -15,6 +15,8 @@ use store::run::RunFolder;
 pub struct Description {
     /// Hash of the stamps of the files this was read from.
     pub stamp: i64,
+    /// A file could not be read; it may be mended without any other sign.
+    pub incomplete: bool,
     /// Name of the spec, or made from model and data.
     pub name: String,
     /// Model, by name.
@@ -51,6 +53,7 @@ impl Description {
             description.steps = plan.run.steps;
             settings.extend(decided(plan));
         }
+        description.incomplete = !problems.is_empty();
         settings.retain(|_, value| !value.is_null() && *value != "auto");
         (description, settings, problems)
     }

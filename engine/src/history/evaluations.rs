@@ -2,7 +2,7 @@
 
 use super::failure::Answer;
 use super::tally::{self, Tally};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
 /// The table as first made.
@@ -65,24 +65,40 @@ pub fn between(db: &Connection, job: i64, first: u64, last: u64) -> Answer<BTree
     let mut rows = query.query(params![job, first as i64, last as i64])?;
     let mut found = BTreeMap::new();
     while let Some(r) = rows.next()? {
-        let (step, attempt) = (r.get::<_, i64>(0)? as u64, r.get(1)?);
-        let row =
-            EvaluationRow { step, attempt, at_ms: r.get(2)?, loss: r.get(3)?, tokens: r.get::<_, i64>(4)? as u64 };
-        tally::prove(row.checksum(job), r.get(5)?, || format!("the evaluation of step {step}"))?;
-        found.insert(step, row);
+        let row = read(r, job)?;
+        found.insert(row.step, row);
     }
     Ok(found)
 }
 
+/// The newest `limit` evaluations of a job that are `wanted`, by step.
+pub fn newest(
+    db: &Connection,
+    job: i64,
+    limit: usize,
+    wanted: &dyn Fn(&EvaluationRow) -> bool,
+) -> Answer<Vec<EvaluationRow>> {
+    let query = "SELECT step, attempt, at_ms, loss, tokens, checksum FROM evaluations WHERE job = ? ORDER BY step DESC";
+    let mut query = db.prepare_cached(query)?;
+    let mut rows = query.query([job])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()?.filter(|_| found.len() < limit) {
+        found.extend(Some(read(row, job)?).filter(wanted));
+    }
+    found.reverse();
+    Ok(found)
+}
+
+fn read(r: &Row<'_>, job: i64) -> Answer<EvaluationRow> {
+    let (step, attempt) = (r.get::<_, i64>(0)? as u64, r.get(1)?);
+    let row = EvaluationRow { step, attempt, at_ms: r.get(2)?, loss: r.get(3)?, tokens: r.get::<_, i64>(4)? as u64 };
+    tally::prove(row.checksum(job), r.get(5)?, || format!("the evaluation of step {step}"))?;
+    Ok(row)
+}
+
 /// The tally of the rows that are really there.
 pub fn tally(db: &Connection, job: i64) -> Answer<Tally> {
-    let mut query = db.prepare_cached("SELECT checksum FROM evaluations WHERE job = ?")?;
-    let mut rows = query.query([job])?;
-    let mut tally = Tally::default();
-    while let Some(row) = rows.next()? {
-        tally.add(row.get(0)?);
-    }
-    Ok(tally)
+    tally::of(db, "SELECT checksum FROM evaluations WHERE job = ?", job)
 }
 
 /// Removes all rows of a job.

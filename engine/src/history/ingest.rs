@@ -6,44 +6,122 @@ use super::description::Description;
 use super::evaluations::{self, EvaluationRow};
 use super::failure::Answer;
 use super::jobs::{self, Job, Position, Progress};
-use super::steps::{self, StepRow};
-use super::tally;
+use super::list::JobList;
+use super::steps::{self, StepRow, Writing};
+use super::{marks, tally};
 use protocol::{Code, Entry, Event, Problem};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use store::home::Home;
 use store::journal::Reader;
 use store::run::RunFolder;
 
-/// Journal entries in one transaction: about 2 MB of pages, and a tenth of a second.
+/// Journal entries in one transaction: about 1 MB of pages, and a fiftieth of a second.
 const BATCH: usize = 10_000;
 
-/// Brings the tables up to the run folders. Call with the lock held. Gives notices about single folders.
-pub fn run_folders(db: &Connection, home: &Home) -> Answer<Vec<Problem>> {
-    let mut seen = jobs::seen(db)?;
-    let mut notices = Vec::new();
-    for id in home.run_ids()? {
-        let Some(stamps) = Stamps::of(&home.runs().join(&id)) else { continue };
-        if seen.remove(&id) == Some(stamps.all) {
+/// Brings the tables, and the list with them, up to the run folders. Call with the lock held. Gives notices about single
+/// folders.
+pub fn run_folders(db: &Connection, home: &Home, list: &mut JobList) -> Answer<Vec<Problem>> {
+    list.refresh(db)?;
+    let ids: BTreeSet<String> = home.run_ids()?.into_iter().collect();
+    let notices = changed_folders(db, home, ids.iter().map(String::as_str), list)?;
+    let gone: Vec<String> = list.iter().map(|job| &job.id).filter(|id| !ids.contains(*id)).cloned().collect();
+    for id in gone.iter().filter(|id| Stamps::of(&home.runs().join(id)).is_none()) {
+        forget(db, id)?;
+        list.forget(id);
+    }
+    list.refresh(db)?;
+    Ok(notices)
+}
+
+/// The same for the folders of living jobs alone.
+pub fn living(db: &Connection, home: &Home, list: &mut JobList) -> Answer<Vec<Problem>> {
+    list.refresh(db)?;
+    let alive = list.iter().filter(|job| job.progress.summary.state.is_alive());
+    let notices = changed_folders(db, home, alive.map(|job| job.id.as_str()), list)?;
+    list.refresh(db)?;
+    Ok(notices)
+}
+
+/// A change within this time before a look may not be the last one that bears its time: clocks of file systems tick every
+/// few milliseconds, and who takes a ticket writes the first event a moment later.
+const SETTLED_MS: i64 = 10_000;
+
+/// The two folders that change when a job is made, removed or started again: every start of a job takes a ticket.
+#[derive(Default)]
+pub struct Watched {
+    seen: Option<[Stamp; 2]>,
+    /// When they were looked at.
+    at_ms: i64,
+}
+
+impl Watched {
+    /// Remembers what they look like, before all run folders are read.
+    pub fn look(&mut self, home: &Home) {
+        (self.seen, self.at_ms) = (Some(Watched::stamps(home)), super::now_ms());
+    }
+
+    /// True where a job may be new, gone or started again since.
+    pub fn changed(&self, home: &Home) -> bool {
+        let now = Watched::stamps(home);
+        let newest_ms = now.iter().map(|[_, _, seconds, _]| seconds.saturating_mul(1000)).max().unwrap_or(i64::MAX);
+        // Compared with the time of the last look: changes long before it cannot have been missed by it.
+        self.seen != Some(now) || newest_ms.saturating_add(SETTLED_MS) > self.at_ms
+    }
+
+    fn stamps(home: &Home) -> [Stamp; 2] {
+        [stamp(&home.runs()), stamp(&home.queue())]
+    }
+}
+
+fn changed_folders<'a>(
+    db: &Connection,
+    home: &Home,
+    ids: impl Iterator<Item = &'a str>,
+    list: &JobList,
+) -> Answer<Vec<Problem>> {
+    let (mut notices, runs) = (Vec::new(), home.runs());
+    for id in ids {
+        let path = runs.join(id);
+        if list.get(id).is_some_and(|job| is_unchanged(job, &path)) {
             continue;
         }
         // One that was deleted a moment ago is no news.
-        if let Ok(folder) = RunFolder::of(home, &id) {
-            notices.extend(run_folder(db, &folder, &stamps)?);
-        }
-    }
-    // What is left has no run folder any more.
-    for id in seen.keys().filter(|id| Stamps::of(&home.runs().join(id)).is_none()) {
-        forget(db, id)?;
+        let (Some(stamps), Ok(folder)) = (Stamps::of(&path), RunFolder::of(home, id)) else { continue };
+        notices.extend(run_folder(db, &folder, &stamps)?);
     }
     Ok(notices)
 }
 
-/// Inode, size and time of a run folder's files, hashed.
+fn is_unchanged(job: &Job, folder: &Path) -> bool {
+    let mended = || Stamps::of(folder).is_some_and(|stamps| stamps.quiet != job.description.stamp);
+    job.seen == seen(folder) && !(job.description.incomplete && mended())
+}
+
+type Stamp = [i64; 4];
+
+/// Inode, size and time of a file; zeros where there is none.
+fn stamp(path: &Path) -> Stamp {
+    std::fs::symlink_metadata(path)
+        .map_or([0; 4], |status| [status.ino() as i64, status.size() as i64, status.mtime(), status.mtime_nsec()])
+}
+
+/// Of the two files of a run folder that change; the others are written before the folder has its name. Two calls of the
+/// kernel a job: with ten thousand jobs they are a third of the time that opening takes.
+fn seen(folder: &Path) -> i64 {
+    seen_of(stamp(&folder.join("labels.toml")), stamp(&folder.join("journal.jsonl")))
+}
+
+fn seen_of(labels: Stamp, journal: Stamp) -> i64 {
+    tally::checksum([labels, journal].map(tally::checksum))
+}
+
+/// What a run folder's files looked like before they were read.
 struct Stamps {
     quiet: i64,
-    all: i64,
+    seen: i64,
     journal_inode: u64,
     journal_bytes: u64,
 }
@@ -51,16 +129,11 @@ struct Stamps {
 impl Stamps {
     /// `None` where this is no run folder.
     fn of(folder: &Path) -> Option<Stamps> {
-        let stamp = |name: &str| {
-            std::fs::symlink_metadata(folder.join(name)).map_or([0; 4], |status| {
-                [status.ino() as i64, status.size() as i64, status.mtime(), status.mtime_nsec()]
-            })
-        };
-        let [spec, plan, labels, journal] = ["job.toml", "plan.json", "labels.toml", "journal.jsonl"].map(stamp);
+        let of = |name: &str| stamp(&folder.join(name));
+        let [spec, plan, labels, journal] = ["job.toml", "plan.json", "labels.toml", "journal.jsonl"].map(of);
         let quiet = tally::checksum([spec, plan, labels].map(tally::checksum));
-        let all = tally::checksum([quiet, tally::checksum(journal)]);
         let [journal_inode, journal_bytes] = [journal[0] as u64, journal[1] as u64];
-        (spec != [0; 4]).then_some(Stamps { quiet, all, journal_inode, journal_bytes })
+        (spec != [0; 4]).then_some(Stamps { quiet, seen: seen_of(labels, journal), journal_inode, journal_bytes })
     }
 }
 
@@ -70,16 +143,18 @@ fn run_folder(db: &Connection, folder: &RunFolder, stamps: &Stamps) -> Answer<Ve
         Some(job) => job,
         None => jobs::insert(&tx, folder.id())?,
     };
-    let mut notices = Vec::new();
+    let (mut notices, mut seen) = (Vec::new(), stamps.seen);
     if job.description.stamp != stamps.quiet {
         let (description, settings, problems) = Description::read(folder, stamps.quiet);
         job.describe(description, &settings)?;
         notices = problems;
     }
-    let mut seen = stamps.all;
+    let mut steps = Writing::new(job.key());
     if let Some(mut reader) = open_journal(&tx, &mut job, folder, stamps)? {
         loop {
-            match take_batch(&tx, &mut job, &mut reader)? {
+            let batch = take_batch(&tx, &mut job, &mut steps, &mut reader)?;
+            steps.close(&tx, &mut job.progress.steps)?;
+            match batch {
                 Batch::Last => break,
                 Batch::Full => tx = next_transaction(db, tx, &mut job)?,
                 // Looked at again the next time, from the last line that could be read.
@@ -137,6 +212,7 @@ fn continues(journal: &Path, position: &Position) -> bool {
 fn start_over(tx: &Connection, job: &mut Job) -> Answer<()> {
     steps::clear(tx, job.key())?;
     evaluations::clear(tx, job.key())?;
+    marks::clear(tx, job.key())?;
     job.progress = Progress::default();
     Ok(())
 }
@@ -150,10 +226,11 @@ enum Batch {
     Unreadable(Box<Problem>),
 }
 
-fn take_batch(tx: &Connection, job: &mut Job, reader: &mut Reader) -> Answer<Batch> {
+fn take_batch(tx: &Connection, job: &mut Job, steps: &mut Writing, reader: &mut Reader) -> Answer<Batch> {
+    let key = job.key();
     for _ in 0..BATCH {
         match reader.next() {
-            Ok(Some((entry, offset))) => take_entry(tx, job, &entry, offset)?,
+            Ok(Some((entry, offset))) => take_entry(tx, key, &mut job.progress, steps, entry, offset)?,
             Ok(None) => return Ok(Batch::Last),
             Err(problem) => return Ok(Batch::Unreadable(Box::new(problem))),
         }
@@ -161,32 +238,31 @@ fn take_batch(tx: &Connection, job: &mut Job, reader: &mut Reader) -> Answer<Bat
     Ok(Batch::Full)
 }
 
-fn take_entry(tx: &Connection, job: &mut Job, entry: &Entry, offset: u64) -> Answer<()> {
-    let (key, attempt, at_ms) = (job.key(), entry.attempt, entry.at_ms);
-    let progress = &mut job.progress;
-    match &entry.event {
-        Event::Step(step) => {
-            let fresh = progress.steps.rows == 0 || step.step > progress.top_step;
-            let row = StepRow { attempt, at_ms, step: step.clone() };
-            steps::put(tx, key, &row, fresh, &mut progress.steps)?;
-            progress.top_step = progress.top_step.max(step.step);
+fn take_entry(
+    tx: &Connection,
+    key: i64,
+    progress: &mut Progress,
+    steps: &mut Writing,
+    entry: Entry,
+    offset: u64,
+) -> Answer<()> {
+    progress.summary.take(&entry);
+    (progress.position.offset, progress.position.sequence) = (offset, entry.sequence);
+    let (attempt, at_ms) = (entry.attempt, entry.at_ms);
+    match entry.event {
+        Event::Step(step) => steps.put(tx, StepRow { attempt, at_ms, step }, &mut progress.steps),
+        Event::Evaluation { step, loss, tokens, .. } => {
+            let row = EvaluationRow { step, attempt, at_ms, loss, tokens };
+            evaluations::put(tx, key, &row, &mut progress.evaluations)
         }
         // A step that was left out is a gap in the curve: a row without loss, the rest as after the step before it.
         Event::Skipped { step, .. } => {
-            let fresh = progress.steps.rows == 0 || *step > progress.top_step;
-            let row = StepRow::gap(*step, attempt, at_ms, steps::newest_below(tx, key, *step)?);
-            steps::put(tx, key, &row, fresh, &mut progress.steps)?;
-            progress.top_step = progress.top_step.max(*step);
+            marks::put(tx, key, &entry, &mut progress.marks)?;
+            let before = steps.newest_below(tx, step, &mut progress.steps)?;
+            steps.put(tx, StepRow::gap(step, attempt, at_ms, before), &mut progress.steps)
         }
-        Event::Evaluation { step, loss, tokens, .. } => {
-            let row = EvaluationRow { step: *step, attempt, at_ms, loss: *loss, tokens: *tokens };
-            evaluations::put(tx, key, &row, &mut progress.evaluations)?;
-        }
-        _ => {}
+        _ => marks::put(tx, key, &entry, &mut progress.marks),
     }
-    progress.summary.take(entry);
-    (progress.position.offset, progress.position.sequence) = (offset, entry.sequence);
-    Ok(())
 }
 
 fn damaged_lines(reader: &Reader, folder: &RunFolder) -> Option<Problem> {

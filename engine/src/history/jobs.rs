@@ -1,22 +1,30 @@
-//! Tables `jobs` (one row a run folder) and `totals` (one row: the tally of `jobs`).
+//! Tables `jobs` (one row a run folder) and `totals` (one row: the tally of `jobs`, and how often they changed).
 
 use super::description::{Description, Settings};
 use super::failure::{Answer, Failure};
 use super::summary::Summary;
 use super::tally::{self, Tally};
-use super::{evaluations, steps};
+use super::{evaluations, marks, steps};
 use protocol::Problem;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 
 /// The tables as first made. `seen` is a hash of the run folder's file stamps: equal means that nothing is new.
-pub const SCHEMA: &str = "
+pub const SCHEMA_1: &str = "
     CREATE TABLE jobs (
         id TEXT NOT NULL PRIMARY KEY, seen INTEGER NOT NULL,
         progress TEXT NOT NULL, description TEXT NOT NULL, settings TEXT NOT NULL, checksum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), rows INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
     INSERT INTO totals VALUES (1, 0, 0);";
+
+/// What version 2 added: `changed` of a job is the count of `changes` at its last change, so that who knows the jobs of one
+/// moment reads only those that changed since.
+pub const SCHEMA_2: &str = "
+    DELETE FROM jobs;
+    UPDATE totals SET rows = 0, sum = 0;
+    ALTER TABLE jobs ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX jobs_changed ON jobs (changed);
+    ALTER TABLE totals ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;";
 
 /// How far a job's journal has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,12 +44,12 @@ pub struct Progress {
     pub position: Position,
     /// What it came to.
     pub summary: Summary,
-    /// Tally of the job's rows in `steps`.
+    /// Tally of the job's rows in `blocks`.
     pub steps: Tally,
-    /// Highest step among them.
-    pub top_step: u64,
     /// Tally of the job's rows in `evaluations`.
     pub evaluations: Tally,
+    /// Tally of the job's rows in `marks`.
+    pub marks: Tally,
 }
 
 /// A row of `jobs`.
@@ -53,9 +61,12 @@ pub struct Job {
     pub progress: Progress,
     /// What the other files of the run folder say.
     pub description: Description,
+    /// Hash of the run folder's file stamps when it was read; equal means that nothing is new.
+    pub seen: i64,
     /// JSON of [`Settings`].
     settings: String,
-    checksum: i64,
+    /// Of the row.
+    pub checksum: i64,
 }
 
 impl Job {
@@ -70,99 +81,70 @@ impl Job {
         Ok(())
     }
 
-    /// Settings under their dotted keys.
-    pub fn settings(&self) -> Settings {
-        // The checksum has vouched for the text.
-        serde_json::from_str(&self.settings).unwrap_or_default()
+    /// Settings under their dotted keys, as JSON.
+    pub fn settings(&self) -> &str {
+        &self.settings
     }
 }
 
-/// Columns of a row as they are stored.
-struct Stored {
-    id: String,
-    progress: String,
-    description: String,
-    settings: String,
-    checksum: i64,
-}
+const COLUMNS: &str = "id, seen, progress, description, settings, checksum";
 
-impl Stored {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Stored> {
-        let (id, progress, description) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(Stored { id, progress, description, settings: row.get(3)?, checksum: row.get(4)? })
+fn read(row: &Row<'_>) -> Answer<Job> {
+    let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+    let (id, progress, description, settings) = (text(0)?, text(2)?, text(3)?, text(4)?);
+    let damaged = |what: &str| Failure::Damaged(format!("job {}: {what}", id.escape_debug()));
+    let found = checksum(id, progress, description, settings);
+    if found != row.get::<_, i64>(5)? {
+        return Err(damaged("wrong checksum"));
     }
-
-    fn open(self) -> Answer<Job> {
-        let damaged = |what: &str| Failure::Damaged(format!("job {}: {what}", self.id.escape_debug()));
-        if checksum(&self.id, &self.progress, &self.description, &self.settings) != self.checksum {
-            return Err(damaged("wrong checksum"));
-        }
-        let progress = serde_json::from_str(&self.progress).map_err(|e| damaged(&e.to_string()))?;
-        let description = serde_json::from_str(&self.description).map_err(|e| damaged(&e.to_string()))?;
-        Ok(Job { id: self.id, progress, description, settings: self.settings, checksum: self.checksum })
-    }
+    Ok(Job {
+        id: id.to_owned(),
+        seen: row.get(1)?,
+        progress: serde_json::from_str(progress).map_err(|e| damaged(&e.to_string()))?,
+        description: serde_json::from_str(description).map_err(|e| damaged(&e.to_string()))?,
+        settings: settings.to_owned(),
+        checksum: found,
+    })
 }
 
 fn checksum(id: &str, progress: &str, description: &str, settings: &str) -> i64 {
     tally::checksum([id, progress, description, settings].map(tally::text))
 }
 
-const COLUMNS: &str = "id, progress, description, settings, checksum";
-
 /// A job by its full id.
 pub fn by_id(db: &Connection, id: &str) -> Answer<Option<Job>> {
     let mut query = db.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?"))?;
-    query.query_row([id], Stored::read).optional()?.map(Stored::open).transpose()
+    let mut rows = query.query([id])?;
+    rows.next()?.map(read).transpose()
 }
 
-/// All jobs, held against `totals`. Call inside a transaction, so that both are of one moment.
-pub fn all(db: &Connection) -> Answer<Vec<Job>> {
-    let mut query = db.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs"))?;
-    let mut rows = query.query([])?;
-    let (mut jobs, mut found) = (Vec::new(), Tally::default());
+/// Hands each job to `each` that changed after the count of changes was `after`; all of them after -1.
+pub fn changed_after(db: &Connection, after: i64, each: &mut dyn FnMut(Job)) -> Answer<()> {
+    // Without the condition where all are wanted: the index would only make that slower.
+    let condition = if after < 0 { "WHERE ? < 0" } else { "WHERE changed > ?" };
+    let mut query = db.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs {condition}"))?;
+    let mut rows = query.query([after])?;
     while let Some(row) = rows.next()? {
-        let job = Stored::read(row)?.open()?;
-        found.add(job.checksum);
-        jobs.push(job);
+        each(read(row)?);
     }
-    if found != totals(db)? {
-        return Err(Failure::Damaged(format!(
-            "{} jobs are listed, and they are not those that were written",
-            jobs.len()
-        )));
-    }
-    Ok(jobs)
-}
-
-/// Ids that begin so, three at most.
-pub fn beginning_with(db: &Connection, beginning: &str) -> Answer<Vec<String>> {
-    let mut query =
-        db.prepare_cached("SELECT id FROM jobs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id LIMIT 3")?;
-    let ids = query.query_map([beginning], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    Ok(ids)
-}
-
-/// What was seen of each run folder.
-pub fn seen(db: &Connection) -> Answer<HashMap<String, i64>> {
-    let mut query = db.prepare_cached("SELECT id, seen FROM jobs")?;
-    let seen = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    Ok(seen)
+    Ok(())
 }
 
 /// A new row of which nothing is known yet.
 pub fn insert(db: &Connection, id: &str) -> Answer<Job> {
     let (progress, description, settings) = (Progress::default(), Description::default(), json(&Settings::new())?);
-    let mut job = Job { id: id.to_owned(), progress, description, settings, checksum: 0 };
+    let mut job = Job { id: id.to_owned(), progress, description, settings, seen: 0, checksum: 0 };
     let (progress, description) = (json(&job.progress)?, json(&job.description)?);
     job.checksum = checksum(id, &progress, &description, &job.settings);
-    db.prepare_cached("INSERT INTO jobs VALUES (?, 0, ?, ?, ?, ?)")?.execute(params![
+    let changes = change_totals(db, |totals| totals.add(job.checksum))?;
+    db.prepare_cached("INSERT INTO jobs VALUES (?, 0, ?, ?, ?, ?, ?)")?.execute(params![
         id,
         progress,
         description,
         job.settings,
-        job.checksum
+        job.checksum,
+        changes
     ])?;
-    change_totals(db, |totals| totals.add(job.checksum))?;
     Ok(job)
 }
 
@@ -170,35 +152,42 @@ pub fn insert(db: &Connection, id: &str) -> Answer<Job> {
 pub fn update(db: &Connection, job: &mut Job, seen: i64) -> Answer<()> {
     let (progress, description) = (json(&job.progress)?, json(&job.description)?);
     let (before, after) = (job.checksum, checksum(&job.id, &progress, &description, &job.settings));
-    let change = "UPDATE jobs SET seen = ?, progress = ?, description = ?, settings = ?, checksum = ? WHERE id = ?";
-    db.prepare_cached(change)?.execute(params![seen, progress, description, job.settings, after, job.id])?;
-    job.checksum = after;
-    change_totals(db, |totals| {
+    let changes = change_totals(db, |totals| {
         totals.remove(before);
         totals.add(after);
-    })
+    })?;
+    let change =
+        "UPDATE jobs SET seen = ?, progress = ?, description = ?, settings = ?, checksum = ?, changed = ? WHERE id = ?";
+    db.prepare_cached(change)?.execute(params![seen, progress, description, job.settings, after, changes, job.id])?;
+    (job.seen, job.checksum) = (seen, after);
+    Ok(())
 }
 
 /// Removes a job with all that is known of it.
 pub fn remove(db: &Connection, job: &Job) -> Answer<()> {
     steps::clear(db, job.key())?;
     evaluations::clear(db, job.key())?;
+    marks::clear(db, job.key())?;
     db.prepare_cached("DELETE FROM jobs WHERE id = ?")?.execute([&job.id])?;
-    change_totals(db, |totals| totals.remove(job.checksum))
+    change_totals(db, |totals| totals.remove(job.checksum)).map(drop)
 }
 
 fn json<T: Serialize>(value: &T) -> Answer<String> {
     Ok(serde_json::to_string(value).map_err(|e| Problem::internal(format!("a job cannot be written as JSON: {e}")))?)
 }
 
-fn totals(db: &Connection) -> Answer<Tally> {
-    let mut query = db.prepare_cached("SELECT rows, sum FROM totals WHERE one = 1")?;
-    Ok(query.query_row([], |row| Ok(Tally { rows: row.get(0)?, sum: row.get(1)? }))?)
+/// The tally of all jobs, and how often one changed.
+pub fn totals(db: &Connection) -> Answer<(Tally, i64)> {
+    let mut query = db.prepare_cached("SELECT rows, sum, changes FROM totals WHERE one = 1")?;
+    Ok(query.query_row([], |row| Ok((Tally { rows: row.get(0)?, sum: row.get(1)? }, row.get(2)?)))?)
 }
 
-fn change_totals(db: &Connection, change: impl FnOnce(&mut Tally)) -> Answer<()> {
-    let mut new = totals(db)?;
+/// Gives the new count of changes.
+fn change_totals(db: &Connection, change: impl FnOnce(&mut Tally)) -> Answer<i64> {
+    let (mut new, changes) = totals(db)?;
     change(&mut new);
-    db.prepare_cached("UPDATE totals SET rows = ?, sum = ? WHERE one = 1")?.execute([new.rows, new.sum])?;
-    Ok(())
+    let changes = changes.wrapping_add(1);
+    db.prepare_cached("UPDATE totals SET rows = ?, sum = ?, changes = ? WHERE one = 1")?
+        .execute([new.rows, new.sum, changes])?;
+    Ok(changes)
 }

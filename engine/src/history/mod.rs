@@ -2,18 +2,23 @@
 //!
 //! The file is an index. Everything in it is derived from the run folders (`ingest.rs`), so a lost or damaged file is built
 //! again (`database.rs`) and gives the same answers; how damage is noticed is told in `tally.rs`. One table a file: `jobs.rs`,
-//! `steps.rs`, `evaluations.rs`.
+//! `steps.rs`, `evaluations.rs`, `marks.rs`; `list.rs` holds all jobs in memory.
 //!
 //! Not here: who writes run folders (the supervisor), what is in them (`store`), and the wish to see them change (the
 //! caller's clock: call [`History::ingest`] as often as the screen needs it).
 
+mod bench;
 mod compare;
+mod curve;
 mod database;
 mod description;
 mod evaluations;
 mod failure;
 mod ingest;
 mod jobs;
+mod list;
+mod marks;
+mod page;
 mod search;
 mod steps;
 mod summary;
@@ -21,11 +26,16 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use bench::bench;
+
 use crate::trash;
 use database::{Database, WriteLock};
 use failure::{Answer, Failure, KEPT};
+use ingest::Watched;
 use jobs::Job;
+use list::JobList;
 use protocol::record::{CheckpointRow, Comparison, Fingerprints, JobRecord, JobRow, JobState, MetricRow};
+use protocol::view::{Curve, CurveQuery, JobPage, JobQuery};
 use protocol::{Code, Outcome, Plan, Problem};
 use rusqlite::Connection;
 use search::Search;
@@ -33,6 +43,9 @@ use serde_json::json;
 use store::disk::RealDisk;
 use store::home::Home;
 use store::run::RunFolder;
+
+/// One way of bringing the tables up to the run folders.
+type Ingest = fn(&Connection, &Home, &mut JobList) -> Answer<Vec<Problem>>;
 
 /// Rows of metrics read at once: a reader never holds the file's log back for long, and memory stays at half a megabyte.
 const ROWS: usize = 4096;
@@ -43,6 +56,8 @@ const NOTICES: usize = 1000;
 pub struct History {
     home: Home,
     database: Database,
+    list: JobList,
+    watched: Watched,
     /// Found while answering, given by the next `ingest`.
     waiting: Vec<Problem>,
     given: Vec<Problem>,
@@ -55,7 +70,9 @@ impl History {
     pub fn open(home: &Home) -> Outcome<(History, Vec<Problem>)> {
         let lock = database::lock(home.path())?;
         let (database, notice) = open_or_rebuild(home, &lock)?;
-        let mut history = History { home: home.clone(), database, waiting: Vec::new(), given: Vec::new() };
+        let (list, watched) = (JobList::default(), Watched::default());
+        let mut history =
+            History { home: home.clone(), database, list, watched, waiting: Vec::new(), given: Vec::new() };
         history.waiting.extend(notice);
         history.waiting.extend(trash::free_old(home, now_ms()).err());
         history.ingest_with(&lock)?;
@@ -71,32 +88,41 @@ impl History {
         Ok(self.take_notices())
     }
 
+    /// The same for living jobs alone, and for all where one may be new, gone or started again: cheap enough for once a
+    /// second beside ten thousand jobs. What a user says of a job that has ended is left to `ingest`.
+    pub fn look(&mut self) -> Outcome<Vec<Problem>> {
+        self.look_quietly()?;
+        Ok(self.take_notices())
+    }
+
     /// All jobs, newest first; those only that match every word of `search` (see `search.rs`).
     /// Errors: `SettingInvalid` where a comparison of `search` is none.
     pub fn jobs(&mut self, search: Option<&str>) -> Outcome<Vec<JobRow>> {
-        let search = Search::parse(search.unwrap_or_default())?;
-        let mut jobs = self.answer(|db| jobs::all(&*db.unchecked_transaction()?))?;
-        jobs.sort_by_cached_key(|job| {
-            std::cmp::Reverse((job.progress.summary.created.unwrap_or(i64::MAX), job.id.clone()))
-        });
-        let rows = jobs.iter().map(|job| (self.row(job), job));
-        Ok(rows
-            .filter(|(row, job)| search.matches(row, &job.description.labels, &|| job.settings()))
-            .map(|(row, _)| row)
-            .collect())
+        self.refresh()?;
+        let mut found = self.matching(search.unwrap_or_default())?;
+        page::newest_first(&mut found);
+        Ok(found.into_iter().map(|(row, _)| row).collect())
+    }
+
+    /// A page of the jobs that match, in the order asked for.
+    pub fn page(&mut self, query: &JobQuery) -> Outcome<JobPage> {
+        self.refresh()?;
+        Ok(page::of(self.matching(&query.search)?, query))
+    }
+
+    /// Jobs that are queued, running, paused or about to be, newest first, after a `look`.
+    pub fn alive(&mut self) -> Outcome<Vec<JobRow>> {
+        self.look_quietly()?;
+        let alive = self.list.iter().filter(|job| job.progress.summary.state.is_alive());
+        let mut found: Vec<_> = alive.map(|job| (self.row(job), job)).filter(|(row, _)| row.state.is_alive()).collect();
+        page::newest_first(&mut found);
+        Ok(found.into_iter().map(|(row, _)| row).collect())
     }
 
     /// The full id of a job, from its id or any beginning of it that only one job has. Errors: `NotFound`.
     pub fn find(&mut self, id: &str) -> Outcome<String> {
-        let found = self.answer(|db| {
-            let found = if id.is_empty() { Vec::new() } else { jobs::beginning_with(db, id)? };
-            match found.as_slice() {
-                // An id found, or none, proves itself before it is given: damage may have changed or hidden one.
-                [one] => drop(jobs::by_id(db, one)?),
-                _ => drop(jobs::all(&*db.unchecked_transaction()?)?),
-            }
-            Ok(found)
-        })?;
+        self.refresh()?;
+        let found = if id.is_empty() { Vec::new() } else { self.list.beginning_with(id) };
         match found.as_slice() {
             [one] => Ok(one.clone()),
             several if several.iter().any(|one| one == id) => Ok(id.to_owned()),
@@ -109,12 +135,13 @@ impl History {
 
     /// One job in full. Errors: `NotFound`, or what is wrong with its run folder.
     pub fn job(&mut self, id: &str) -> Outcome<JobRecord> {
-        let job = self.find_job(id)?;
+        let id = self.find(id)?;
+        let job = self.list.get(&id).ok_or_else(|| no_job(&id))?;
         let folder = RunFolder::of(&self.home, &job.id)?;
         let (spec, plan, labels) = (folder.spec()?, folder.plan()?, folder.labels()?);
-        let (_, exit_reason, problem) = self.ending(&job);
+        let (_, exit_reason, problem) = self.ending(job);
         Ok(JobRecord {
-            row: self.row(&job),
+            row: self.row(job),
             exit_reason,
             problem,
             spec,
@@ -130,7 +157,7 @@ impl History {
     /// Hands every step of a job to `each`, in order, in bounded memory. Stops at the first error of `each`.
     pub fn metrics(&mut self, id: &str, each: &mut dyn FnMut(&MetricRow) -> Outcome<()>) -> Outcome<()> {
         let id = self.find(id)?;
-        self.answer(|db| prove_rows(db, &id))?;
+        self.answer(|db| proved(&*db.unchecked_transaction()?, &id))?;
         let mut last = 0;
         loop {
             // Where damage shows only now, the rebuilt file goes on after the last row given.
@@ -141,10 +168,20 @@ impl History {
         }
     }
 
+    /// A job's curve in at most `query.points` points, with what else happened on the way.
+    pub fn curve(&mut self, id: &str, query: &CurveQuery) -> Outcome<Curve> {
+        let id = self.find(id)?;
+        let curve = self.answer(|db| {
+            let moment = db.unchecked_transaction()?;
+            proved(&moment, &id)?.map(|job| curve::of(&moment, &job, query)).transpose()
+        })?;
+        curve.ok_or_else(|| no_job(&id))
+    }
+
     /// Two jobs side by side: only what differs, and both curves.
     pub fn compare(&mut self, a: &str, b: &str) -> Outcome<Comparison> {
         let (a, b) = (self.job(a)?, self.job(b)?);
-        let (curve_a, curve_b) = (self.curve(&a.row.id)?, self.curve(&b.row.id)?);
+        let (curve_a, curve_b) = (self.losses(&a.row.id)?, self.losses(&b.row.id)?);
         Ok(Comparison {
             spec: compare::differences(&json!(a.spec), &json!(b.spec)),
             data: compare::differences(&json!(a.plan.data), &json!(b.plan.data)),
@@ -195,17 +232,48 @@ impl History {
         self.ingest_with(&lock)
     }
 
+    fn look_quietly(&mut self) -> Outcome<()> {
+        let lock = database::lock(self.home.path())?;
+        if self.watched.changed(&self.home) {
+            return self.ingest_with(&lock);
+        }
+        self.take_in(&lock, ingest::living)
+    }
+
     fn ingest_with(&mut self, lock: &WriteLock) -> Outcome<()> {
+        self.watched.look(&self.home);
+        self.take_in(lock, ingest::run_folders)
+    }
+
+    fn take_in(&mut self, lock: &WriteLock, ingest: Ingest) -> Outcome<()> {
         if !self.database.is_current(self.home.path()) {
             self.reopen(lock)?;
         }
-        let mut notices = ingest::run_folders(&self.database.db, &self.home);
+        let mut notices = ingest(&self.database.db, &self.home, &mut self.list);
         if let Err(Failure::Damaged(why)) = &notices {
             self.rebuild(why, lock)?;
-            notices = ingest::run_folders(&self.database.db, &self.home);
+            notices = ingest::run_folders(&self.database.db, &self.home, &mut self.list);
         }
         self.waiting.extend(notices.map_err(Failure::problem)?);
         Ok(())
+    }
+
+    /// Brings the list up to the file.
+    fn refresh(&mut self) -> Outcome<()> {
+        match self.list.refresh(&self.database.db) {
+            Err(Failure::Damaged(why)) => {
+                let lock = database::lock(self.home.path())?;
+                self.rebuild(&why, &lock)?;
+                self.ingest_with(&lock)
+            }
+            done => done.map_err(Failure::problem),
+        }
+    }
+
+    fn matching(&self, search: &str) -> Outcome<Vec<page::Found<'_>>> {
+        let search = Search::parse(search)?;
+        let rows = self.list.iter().map(|job| (self.row(job), job));
+        Ok(rows.filter(|(row, job)| search.matches(row, &job.description.labels, job.settings())).collect())
     }
 
     /// Runs a query; where it meets damage, builds the file again and runs it once more.
@@ -232,6 +300,7 @@ impl History {
     fn reopen(&mut self, lock: &WriteLock) -> Outcome<()> {
         let (database, notice) = open_or_rebuild(&self.home, lock)?;
         self.database = database;
+        self.list = JobList::default();
         self.waiting.extend(notice);
         Ok(())
     }
@@ -244,12 +313,7 @@ impl History {
         new
     }
 
-    fn find_job(&mut self, id: &str) -> Outcome<Job> {
-        let id = self.find(id)?;
-        self.answer(|db| jobs::by_id(db, &id))?.ok_or_else(|| no_job(&id))
-    }
-
-    fn curve(&mut self, id: &str) -> Outcome<Vec<(u64, f64)>> {
+    fn losses(&mut self, id: &str) -> Outcome<Vec<(u64, f64)>> {
         let mut curve = Vec::new();
         self.metrics(id, &mut |row| {
             // A step that was left out is a gap.
@@ -324,15 +388,18 @@ fn move_aside(home: &Home, why: &str) -> Outcome<Problem> {
         .remedy("check the disk if this happens again (dmesg tells more); the damaged file may be removed"))
 }
 
-/// Every row that was written is there, and no other.
-fn prove_rows(db: &Connection, id: &str) -> Answer<()> {
-    let moment = db.unchecked_transaction()?;
-    let Some(job) = jobs::by_id(&moment, id)? else { return Ok(()) };
-    let found = (steps::tally(&moment, job.key())?, evaluations::tally(&moment, job.key())?);
-    if found == (job.progress.steps, job.progress.evaluations) {
-        return Ok(());
+/// A job of which every row that was written is there, and no other. Call inside a transaction.
+fn proved(moment: &Connection, id: &str) -> Answer<Option<Job>> {
+    let Some(job) = jobs::by_id(moment, id)? else { return Ok(None) };
+    let (key, progress) = (job.key(), &job.progress);
+    let found = (steps::tally(moment, key)?, evaluations::tally(moment, key)?, marks::tally(moment, key)?);
+    if found == (progress.steps, progress.evaluations, progress.marks) {
+        return Ok(Some(job));
     }
-    Err(Failure::Damaged(format!("job {id}: {} steps are there, and they are not those written", found.0.rows)))
+    Err(Failure::Damaged(format!(
+        "job {id}: {} blocks of steps are there, and they are not those written",
+        found.0.rows
+    )))
 }
 
 fn metric_rows(db: &Connection, id: &str, after: u64) -> Answer<Vec<MetricRow>> {

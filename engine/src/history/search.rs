@@ -4,10 +4,13 @@
 //! `KEY OP VALUE` without blanks, OP one of `:` (contains) `=` `!=` `<` `<=` `>` `>=`; KEY is a column of the list (`loss`,
 //! `steps`, `state`, `tag`, …), a dotted key of the job file, or its last part (`rank`, `seed`). `lr` is the learning rate.
 
-use super::description::Settings;
 use protocol::record::{JobRow, Labels};
 use protocol::{Code, Outcome, Problem};
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
+use std::borrow::Cow;
+use std::fmt;
 
 /// A search, understood.
 pub struct Search {
@@ -48,12 +51,12 @@ impl Search {
         Ok(Search { terms: text.split_whitespace().map(term).collect::<Outcome<_>>()? })
     }
 
-    /// True when every term holds for the job.
-    pub fn matches(&self, row: &JobRow, labels: &Labels, settings: &dyn Fn() -> Settings) -> bool {
+    /// True when every term holds for the job; `settings` is the JSON of its settings.
+    pub fn matches(&self, row: &JobRow, labels: &Labels, settings: &str) -> bool {
         self.terms.iter().all(|term| match term {
             Term::Word(word) => texts(row, labels).any(|text| text.to_lowercase().contains(word)),
             Term::Compare { key, operator, value } => {
-                let values = column(row, labels, key).unwrap_or_else(|| setting(&settings(), key));
+                let values = column(row, labels, key).unwrap_or_else(|| setting(settings, key));
                 holds(&values, *operator, value)
             }
         })
@@ -120,12 +123,43 @@ fn column(row: &JobRow, labels: &Labels, key: &str) -> Option<Vec<Value>> {
     })
 }
 
-fn setting(settings: &Settings, key: &str) -> Vec<Value> {
+/// The value under a dotted key, or else the first whose last part it is. Only that one is built: the others of sixty
+/// settings are passed over, ten thousand jobs long.
+fn setting(settings: &str, key: &str) -> Vec<Value> {
     let key = if key == "lr" { "learning_rate" } else { key };
-    let last_part = |full: &str| full.rsplit('.').next() == Some(key);
-    let found = settings.get(key).or_else(|| settings.iter().find(|(full, _)| last_part(full)).map(|(_, value)| value));
-    found.cloned().into_iter().collect()
+    let mut json = serde_json::Deserializer::from_str(settings);
+    json.deserialize_map(Wanted { key }).ok().flatten().into_iter().collect()
 }
+
+struct Wanted<'k> {
+    key: &'k str,
+}
+
+impl<'de> Visitor<'de> for Wanted<'_> {
+    type Value = Option<Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("settings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<Value>, A::Error> {
+        let (mut exact, mut by_last_part) = (None, None);
+        while let Some(full) = map.next_key::<Key<'de>>()?.map(|key| key.0) {
+            if full == self.key {
+                exact = Some(map.next_value()?);
+            } else if by_last_part.is_none() && full.rsplit('.').next() == Some(self.key) {
+                by_last_part = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(exact.or(by_last_part))
+    }
+}
+
+/// Borrowed unless it has an escape.
+#[derive(serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 fn holds(values: &[Value], operator: Operator, wanted: &str) -> bool {
     let any = |wanted_operator| values.iter().any(|value| compare(value, wanted_operator, wanted));
@@ -166,7 +200,7 @@ mod tests {
     use super::*;
     use protocol::record::JobState;
 
-    fn job() -> (JobRow, Labels, Settings) {
+    fn job() -> (JobRow, Labels, String) {
         let row = JobRow {
             id: "20260101-7".into(),
             name: "Support assistant".into(),
@@ -182,16 +216,16 @@ mod tests {
             started: Some(1),
             seconds_active: 12.0,
         };
-        let settings =
+        let settings: [(&str, Value); 3] =
             [("optimizer.learning_rate", 2e-4.into()), ("run.seed", 3.into()), ("schedule.kind", "wsd".into())];
         let labels =
             Labels { tags: vec!["Nightly".into(), "gpu".into()], note: "with a Typo".into(), ..Labels::default() };
-        (row, labels, settings.into_iter().map(|(k, v): (&str, Value)| (k.to_owned(), v)).collect())
+        (row, labels, serde_json::to_string(&std::collections::BTreeMap::from(settings)).unwrap())
     }
 
     fn matches(search: &str) -> bool {
         let (row, labels, settings) = job();
-        Search::parse(search).unwrap().matches(&row, &labels, &|| settings.clone())
+        Search::parse(search).unwrap().matches(&row, &labels, &settings)
     }
 
     #[test]

@@ -4,16 +4,13 @@
 //! row carries a checksum over its values, and the row above carries count and sum of the checksums below it.
 
 use super::failure::{Answer, Failure};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Checksum of a row's values, XXH3-64.
 pub fn checksum<const N: usize>(values: [i64; N]) -> i64 {
-    let mut bytes = Vec::with_capacity(N * 8);
-    for value in values {
-        bytes.extend_from_slice(&value.to_le_bytes());
-    }
-    xxh3_64(&bytes) as i64
+    bytes(values.map(i64::to_le_bytes).as_flattened())
 }
 
 /// Holds a row read against the checksum beside it. Errors: damage, `of` naming the row.
@@ -26,7 +23,12 @@ pub fn prove(checksum: i64, stored: i64, of: impl FnOnce() -> String) -> Answer<
 
 /// A text as one value of a row.
 pub fn text(text: &str) -> i64 {
-    xxh3_64(text.as_bytes()) as i64
+    bytes(text.as_bytes())
+}
+
+/// Bytes as one value of a row.
+pub fn bytes(bytes: &[u8]) -> i64 {
+    xxh3_64(bytes) as i64
 }
 
 /// A number as one value of a row: its bits.
@@ -55,6 +57,17 @@ impl Tally {
         self.rows -= 1;
         self.sum = self.sum.wrapping_sub(checksum);
     }
+}
+
+/// The tally of the checksums that `query` finds for a job.
+pub fn of(db: &Connection, query: &str, job: i64) -> Answer<Tally> {
+    let mut query = db.prepare_cached(query)?;
+    let mut rows = query.query([job])?;
+    let mut tally = Tally::default();
+    while let Some(row) = rows.next()? {
+        tally.add(row.get(0)?);
+    }
+    Ok(tally)
 }
 
 #[cfg(test)]

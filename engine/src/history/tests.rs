@@ -3,6 +3,7 @@
 use super::*;
 use protocol::event::Step;
 use protocol::record::Labels;
+use protocol::view::{Axis, JobSort};
 use protocol::{Event, JobSpec};
 use serde_json::Value;
 use std::fs;
@@ -126,7 +127,9 @@ fn answers(history: &mut History) -> Value {
     let metrics: Vec<Vec<MetricRow>> = ids.iter().map(|id| rows(history, id)).collect();
     let comparison = history.compare(&ids[0], &ids[1]).unwrap();
     let search = history.jobs(Some("seed>=2 state:finished")).unwrap();
-    json!([list, records, metrics, comparison, search])
+    let query = CurveQuery { points: 50, ..CurveQuery::default() };
+    let curves: Vec<Curve> = ids.iter().map(|id| history.curve(id, &query).unwrap()).collect();
+    json!([list, records, metrics, comparison, search, curves])
 }
 
 /// Three jobs: one that finished with evaluations, one restarted, one whose supervisor is gone.
@@ -281,10 +284,10 @@ fn one_wrong_number_in_a_sound_page_is_found() {
     three_jobs(&place);
     let before = answers(&mut place.open());
     let bytes = fs::read(place.home.history()).unwrap();
-    let needle = (5.0 / 123f64.sqrt() + 1e-3).to_be_bytes();
+    let needle = (5.0 / 123f64.sqrt() + 1e-3).to_le_bytes();
     let at = bytes.windows(8).position(|window| window == needle).unwrap();
     let file = fs::OpenOptions::new().write(true).open(place.home.history()).unwrap();
-    file.write_all_at(&0.25f64.to_be_bytes(), at as u64).unwrap();
+    file.write_all_at(&0.25f64.to_le_bytes(), at as u64).unwrap();
     let mut history = place.open();
     assert_eq!(answers(&mut history), before);
     assert_eq!(history.ingest().unwrap()[0].code, Code::HistoryRebuilt);
@@ -550,23 +553,252 @@ fn an_engine_killed_while_it_ingests_loses_and_doubles_nothing() {
     assert_eq!(place.damaged(), 0);
 }
 
+/// The same curve from all rows of `metrics`, the plain way.
+fn plain_curve(rows: &[MetricRow], query: &CurveQuery) -> Curve {
+    let origin_ms = rows.first().map_or(0.0, |row| row.at_ms as f64 - row.step.step_ms);
+    let place = |row: &MetricRow| match query.axis {
+        Axis::Step => row.step.step as f64,
+        Axis::Seconds => (row.at_ms as f64 - origin_ms) / 1000.0,
+        Axis::Tokens => row.step.tokens as f64,
+    };
+    let mut ordered: Vec<(f64, &Step)> = Vec::new();
+    for row in rows {
+        let before = ordered.last().map_or(f64::NEG_INFINITY, |(x, _)| *x);
+        ordered.push((before.max(place(row)), &row.step));
+    }
+    ordered.retain(|(x, _)| query.from.is_none_or(|from| *x >= from) && query.to.is_none_or(|to| *x <= to));
+    let (points, mut size) = (query.points.max(1) as usize, 1);
+    while ordered.len().div_ceil(size) > points {
+        size *= 2;
+    }
+    let mut curve = Curve { rows: ordered.len() as u64, ..Curve::default() };
+    for bucket in ordered.chunks(size) {
+        let (x, last) = bucket[bucket.len() - 1];
+        let finite: Vec<f64> = bucket.iter().map(|(_, step)| step.loss).filter(|loss| loss.is_finite()).collect();
+        curve.x.push(x);
+        curve.step.push(last.step);
+        curve.loss.push(Some(last.loss).filter(|loss| loss.is_finite()));
+        curve.loss_min.push(finite.iter().copied().reduce(f64::min));
+        curve.loss_max.push(finite.iter().copied().reduce(f64::max));
+        curve.grad_norm.push(Some(last.grad_norm));
+        curve.learning_rate.push(Some(last.learning_rate));
+        curve.tokens_per_second.push(Some(last.tokens_per_second));
+    }
+    curve
+}
+
+#[test]
+fn a_curve_has_the_points_of_a_plain_loop_over_all_metrics() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start().steps(1, 1, 700);
+    // A second attempt, and a clock that was set back.
+    run.say(2, Event::Started { step: 400, steps_total: 1000 });
+    run.at_ms -= 3000;
+    run.steps(2, 401, 1500);
+    let mut history = place.open();
+    let rows = rows(&mut history, "job");
+    let ranges = [(None, None), (Some(3.0), Some(1400.5)), (Some(900.0), None), (None, Some(10.0)), (Some(1e9), None)];
+    for axis in [Axis::Step, Axis::Seconds, Axis::Tokens] {
+        for (from, to) in ranges {
+            for points in [0, 1, 2, 3, 7, 100, 1499, 1500, 4096] {
+                let query = CurveQuery { axis, from, to, points };
+                let curve = Curve { marks: Vec::new(), ..history.curve("job", &query).unwrap() };
+                assert_eq!(curve, plain_curve(&rows, &query), "{query:?}");
+                assert!(curve.x.is_sorted());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_curve_keeps_its_newest_step_and_every_extreme_however_few_its_points() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start();
+    let mut history = place.open();
+    for n in 1..=300 {
+        run.steps(1, n * 3 - 2, n * 3);
+        history.ingest().unwrap();
+        let all = rows(&mut history, "job");
+        let query = CurveQuery { points: 10, ..CurveQuery::default() };
+        let curve = history.curve("job", &query).unwrap();
+        assert!(curve.x.len() <= 10 && (n < 10 || curve.x.len() >= 5), "{} points", curve.x.len());
+        assert_eq!((curve.step.last(), curve.rows), (Some(&(n * 3)), n * 3));
+        let losses = all.iter().map(|row| row.step.loss);
+        let most = |of: &[Option<f64>]| of.iter().flatten().copied().reduce(f64::max);
+        assert_eq!(most(&curve.loss_max), losses.clone().reduce(f64::max));
+        assert_eq!(curve.loss_min.iter().flatten().copied().reduce(f64::min), losses.reduce(f64::min));
+    }
+}
+
+#[test]
+fn evaluations_and_marks_stand_at_their_place_on_every_axis() {
+    let place = Place::new();
+    three_jobs(&place);
+    let mut history = place.open();
+    let all = |axis| CurveQuery { axis, points: 4096, ..CurveQuery::default() };
+    let curve = history.curve("a-finished", &all(Axis::Tokens)).unwrap();
+    let points: Vec<(f64, u64)> = curve.evaluations.iter().map(|e| (e.x, e.step)).collect();
+    assert_eq!(points, [(100.0 * 128.0, 100), (300.0 * 128.0, 300)]);
+    assert_eq!(curve.evaluations[0].loss, Some(0.04));
+    let curve = history.curve("b-restarted", &all(Axis::Step)).unwrap();
+    let kinds: Vec<(&str, f64)> = curve.marks.iter().map(|m| (m.kind.as_str(), m.x)).collect();
+    assert_eq!(kinds, [("started", 0.0), ("restarted", 150.0), ("started", 150.0), ("stopped", 260.0)]);
+    assert_eq!(curve.marks[1].problem.as_ref().map(|p| p.code), Some(Code::TrainerDied));
+    let part = CurveQuery { from: Some(100.0), to: Some(200.0), ..all(Axis::Step) };
+    let part = history.curve("b-restarted", &part).unwrap();
+    assert_eq!((part.marks.len(), part.rows, part.x[0]), (2, 101, 100.0));
+    let seconds = history.curve("b-restarted", &all(Axis::Seconds)).unwrap();
+    assert!(seconds.marks[3].x > seconds.marks[1].x && seconds.marks[1].x > *seconds.x.first().unwrap());
+    // Between two points a mark stands in proportion.
+    let coarse = CurveQuery { points: 2, ..all(Axis::Tokens) };
+    let coarse = history.curve("b-restarted", &coarse).unwrap();
+    assert_eq!(coarse.marks.iter().map(|m| m.x).collect::<Vec<_>>(), [0.0, 19_200.0, 19_200.0, 33_280.0]);
+}
+
+#[test]
+fn of_too_many_marks_the_weightiest_stay() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start();
+    for n in 1..=5000 {
+        run.journal.append(1, n, Event::Snapshot { step: n as u64 }).unwrap();
+    }
+    run.say(1, Event::Stopped { step: 5000 });
+    let curve = place.open().curve("job", &CurveQuery { points: 10, ..CurveQuery::default() }).unwrap();
+    assert_eq!(curve.marks.len(), protocol::limits::CURVE_POINTS as usize);
+    assert_eq!((curve.marks[0].kind.as_str(), curve.marks.last().unwrap().kind.as_str()), ("started", "stopped"));
+    assert_eq!((curve.marks[1].step, curve.rows, curve.x.len()), (5000 - 4094 + 1, 0, 0));
+}
+
+#[test]
+fn pages_hold_each_job_once_in_the_order_asked_for() {
+    let place = Place::new();
+    for n in 0..7u64 {
+        let mut run = place.run(&format!("job-{n}"), &[&format!("name=\"N{}\"", n * 3 % 7)]);
+        run.at_ms += n as i64 * 100_000;
+        if n != 3 {
+            run.start().steps(1, 1, 1 + n * 5 % 7);
+        }
+    }
+    let mut history = place.open();
+    let query = |sort, descending| JobQuery { search: String::new(), sort, descending, offset: 0, count: 3 };
+    for sort in [JobSort::Created, JobSort::Name, JobSort::FinalLoss, JobSort::Tokens, JobSort::State, JobSort::Model] {
+        let mut both = [false, true].map(|descending| {
+            let page = |offset| history.page(&JobQuery { offset, ..query(sort, descending) }).unwrap();
+            let pages: Vec<JobPage> = [0, 3, 6, 9].map(page).into();
+            assert_eq!(
+                pages.iter().map(|p| (p.total, p.rows.len())).collect::<Vec<_>>(),
+                [(7, 3), (7, 3), (7, 1), (7, 0)]
+            );
+            pages.into_iter().flat_map(|page| page.rows).collect::<Vec<JobRow>>()
+        });
+        for rows in &both {
+            let mut ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+            ids.sort_unstable();
+            assert!(ids.iter().enumerate().all(|(n, id)| *id == format!("job-{n}")), "{sort:?}");
+        }
+        match sort {
+            JobSort::Name => assert!(both[0].is_sorted_by_key(|row| row.name.clone())),
+            JobSort::Tokens => assert!(both[0].is_sorted_by_key(|row| row.tokens)),
+            JobSort::FinalLoss => assert!(both.iter().all(|rows| rows[6].id == "job-3"), "without a loss: last"),
+            JobSort::Created => {
+                assert_eq!(both[1], history.jobs(None).unwrap());
+                both[1].reverse();
+                assert_eq!(both[0], both[1]);
+            }
+            _ => {}
+        }
+    }
+    let found = history.page(&JobQuery { search: "n2".into(), ..query(JobSort::Name, false) }).unwrap();
+    assert_eq!((found.total, found.rows[0].name.as_str()), (1, "N2"));
+}
+
+#[test]
+fn the_living_are_seen_to_go_on_to_end_and_to_be_joined_by_others() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start();
+    let held = store::lock::try_lock(&run.folder.lock()).unwrap().unwrap();
+    place.run("done", &[]).start().steps(1, 1, 3).finish(3);
+    let mut history = place.open();
+    let told = |history: &mut History| {
+        history.alive().unwrap().iter().map(|row| (row.id.clone(), row.steps)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut history), [("job".into(), 0)]);
+    run.steps(1, 1, 5);
+    assert_eq!(told(&mut history), [("job".into(), 5)]);
+    let mut other = place.run("other", &[]);
+    let other_held = store::lock::try_lock(&other.folder.lock()).unwrap().unwrap();
+    other.start().steps(1, 1, 2);
+    assert_eq!(told(&mut history), [("other".into(), 2), ("job".into(), 5)]);
+    run.finish(5);
+    assert_eq!(told(&mut history), [("other".into(), 2)]);
+    // Once no job was made or started for a while, only the living are looked at.
+    for folder in [place.home.runs(), place.home.queue()] {
+        let long_ago = std::time::SystemTime::now() - Duration::from_secs(60);
+        fs::File::open(folder).unwrap().set_modified(long_ago).unwrap();
+    }
+    history.ingest().unwrap();
+    assert!(!history.watched.changed(&place.home));
+    other.steps(1, 3, 8);
+    assert_eq!(told(&mut history), [("other".into(), 8)]);
+    fs::write(place.home.queue().join("00000001"), "").unwrap();
+    assert!(history.watched.changed(&place.home), "a job is started again");
+    drop((held, other_held));
+    assert_eq!(told(&mut history), []);
+}
+
+#[test]
+fn what_another_engine_adds_changes_and_removes_is_seen_without_reading() {
+    let place = Place::new();
+    let (mut first, mut second) = (place.open(), place.open());
+    let mut run = place.run("job", &[]);
+    run.start();
+    place.run("short-lived", &[]).start().finish(0);
+    second.ingest().unwrap();
+    assert_eq!(first.jobs(None).unwrap(), second.jobs(None).unwrap());
+    assert_eq!(first.jobs(None).unwrap().len(), 2);
+    run.steps(1, 1, 9);
+    second.ingest().unwrap();
+    assert_eq!(first.find("jo").unwrap(), "job");
+    assert_eq!(
+        first
+            .page(&JobQuery { search: "steps=9".into(), sort: JobSort::Name, descending: false, offset: 0, count: 9 })
+            .unwrap()
+            .total,
+        1
+    );
+    second.delete("short-lived").unwrap();
+    assert_eq!(first.jobs(None).unwrap().len(), 1);
+}
+
+#[test]
+fn a_plan_that_was_mended_is_read_again() {
+    let place = Place::new();
+    place.run("job", &[]).start();
+    let plan = place.home.run("job").unwrap().join("plan.json");
+    let whole = fs::read(&plan).unwrap();
+    fs::write(&plan, "{").unwrap();
+    let (mut history, notices) = History::open(&place.home).unwrap();
+    assert_eq!(notices.len(), 1);
+    fs::write(&plan, whole).unwrap();
+    assert_eq!(history.ingest().unwrap(), []);
+    assert_eq!(history.jobs(Some("global_batch=4")).unwrap().len(), 1);
+}
+
+#[test]
+fn a_history_of_version_1_gives_the_same_answers_after_the_migration() {
+    let place = Place::new();
+    three_jobs(&place);
+    let before = answers(&mut place.open());
+    fs::remove_file(place.home.history()).unwrap();
+    database::make_version_1(place.home.path());
+    assert_eq!(answers(&mut place.open()), before);
+    assert!(place.home.path().join("history-version-1.sqlite3").exists());
+}
+
 const JOB: &str = "stage = \"sft\"\n[model]\npath = \"tiny\"\n[data]\ntrain = [\"rows.jsonl\"]\n";
 
-const PLAN: &str = r#"{
-    "version": 1, "stage": "sft", "method": {"kind": "full"}, "precision": "f32", "devices": ["cpu"], "micro_batch": 2,
-    "model": {"source": {"from": "folder", "path": "/data/tiny"}, "fingerprint": "model-hash", "tokenizer": "/data/tiny",
-        "config": {"architecture": "LlamaForCausalLM", "layers": 2, "hidden": 64, "intermediate": 128, "heads": 4,
-            "kv_heads": 2, "head_dim": 16, "vocab": 320, "context": 512, "tied": true, "rms_norm_eps": 1e-5,
-            "rope_theta": 10000.0, "initializer_range": 0.02, "eos": [2]}},
-    "data": {"tokens": "/data/tokens", "fingerprint": "tokens-hash", "data_fingerprint": "data-hash",
-        "tokenizer_fingerprint": "tokenizer-hash", "rows": 100, "row_tokens": 12800, "evaluation_rows": 4, "max_length": 128},
-    "optimizer": {"kind": "adamw", "learning_rate": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "clip": 1.0},
-    "schedule": {"kind": "cosine", "warmup_steps": 30, "total_steps": 1000},
-    "run": {"steps": 1000, "global_batch": 4, "rows_total": 4000, "seed": 1, "evaluate_every": 50},
-    "snapshot": {"every_steps": 0, "persist_every": 100, "keep": 3, "keep_best": 1}, "gradient_accumulation": 2,
-    "strategy": {"dp": 1, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "zero": 0, "schedule": "1f1b", "sequence": "ring"},
-    "recompute": "none", "placement": "device",
-    "compute": {"cpu": "a CPU", "instruction_set": "avx2", "threads": 2, "libraries": {}},
-    "memory": {"devices": [], "host_bytes_peak": 0, "disk_bytes": 0, "checkpoint_bytes": 0, "arena": []},
-    "predicted": {"step_ms": 10.0, "tokens_per_second": 1000.0, "mfu": 0.1}, "reasons": [], "alternatives": []
-}"#;
+const PLAN: &str = include_str!("example_plan.json");
