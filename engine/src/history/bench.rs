@@ -93,15 +93,11 @@ fn steady(history: &mut History, journal: &mut Writer) -> Outcome<f64> {
 fn curves(history: &mut History, told: &mut Value) -> Outcome<()> {
     let query = |axis, from, to| CurveQuery { axis, from, to, points: 2000 };
     let queries = [
-        ("curve_ms", query(Axis::Step, None, None)),
-        ("curve_seconds_ms", query(Axis::Seconds, None, None)),
-        ("curve_tenth_ms", query(Axis::Step, Some(4e5), Some(5e5))),
+        ("curve", query(Axis::Step, None, None)),
+        ("curve_seconds", query(Axis::Seconds, None, None)),
+        ("curve_tenth", query(Axis::Step, Some(4e5), Some(5e5))),
     ];
-    for (name, query) in queries {
-        told[name] = json!(median_ms(&mut || history.curve("run", &query).map(drop))?);
-    }
-    told["curve_ms_limit"] = json!(200);
-    Ok(())
+    queries.iter().try_for_each(|(name, query)| tell(told, name, 200, &mut || history.curve("run", query).map(drop)))
 }
 
 fn many_jobs(home: &Home, told: &mut Value) -> Outcome<()> {
@@ -109,27 +105,22 @@ fn many_jobs(home: &Home, told: &mut Value) -> Outcome<()> {
     let start = Instant::now();
     drop(History::open(home)?);
     told["rebuild_seconds"] = json!(start.elapsed().as_secs_f64());
-    told["open_ms"] = json!(median_ms(&mut || History::open(home).map(drop))?);
-    told["open_ms_limit"] = json!(200);
+    tell(told, "open", 200, &mut || History::open(home).map(drop))?;
     let (mut history, _) = History::open(home)?;
-    told["ingest_ms"] = json!(median_ms(&mut || history.ingest().map(drop))?);
     let query =
         |search: &str, sort, offset| JobQuery { search: search.into(), sort, descending: true, offset, count: 50 };
     for (name, limit, query) in [
-        ("page_ms", 50, query("", JobSort::Created, 0)),
-        ("page_sorted_ms", 50, query("", JobSort::Name, 5000)),
-        ("search_ms", 100, query("number 77", JobSort::FinalLoss, 0)),
-        ("search_setting_ms", 100, query("seed>=5000 lr<1", JobSort::Created, 0)),
+        ("page", 50, query("", JobSort::Created, 0)),
+        ("page_sorted", 50, query("", JobSort::Name, 5000)),
+        ("search", 100, query("number 77", JobSort::FinalLoss, 0)),
+        ("search_setting", 100, query("seed>=5000 lr<1", JobSort::Created, 0)),
     ] {
-        told[name] = json!(median_ms(&mut || history.page(&query).map(drop))?);
-        told[format!("{name}_limit")] = json!(limit);
+        tell(told, name, limit, &mut || history.page(&query).map(drop))?;
     }
     // Folders must have been quiet for a while before a look at the living ones is enough.
     std::thread::sleep(std::time::Duration::from_secs(11));
     history.ingest()?;
-    told["alive_ms"] = json!(median_ms(&mut || history.alive().map(drop))?);
-    told["alive_ms_limit"] = json!(5);
-    Ok(())
+    tell(told, "alive", 5, &mut || history.alive().map(drop))
 }
 
 /// Ten thousand run folders. Copied, not made: the fsyncs of that many would take longer than all measurements.
@@ -204,15 +195,24 @@ fn step(n: u64) -> Event {
     })
 }
 
-fn median_ms(work: &mut dyn FnMut() -> Outcome<()>) -> Outcome<f64> {
-    let mut times = Vec::with_capacity(ROUNDS);
+/// Tells the middle time of a piece of work under `name`, the middle processor time beside it (the same on an idle machine,
+/// and all that counts on a busy one) and the limit.
+fn tell(told: &mut Value, name: &str, limit_ms: u32, work: &mut dyn FnMut() -> Outcome<()>) -> Outcome<()> {
+    let (mut wall, mut processor) = (Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS));
     for _ in 0..ROUNDS {
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_seconds());
         work()?;
-        times.push(start.elapsed().as_secs_f64() * 1000.0);
+        wall.push(start.elapsed().as_secs_f64() * 1e3);
+        processor.push((cpu_seconds() - cpu) * 1e3);
     }
-    times.sort_unstable_by(f64::total_cmp);
-    Ok(times[ROUNDS / 2])
+    let middle = |times: &mut Vec<f64>| {
+        times.sort_unstable_by(f64::total_cmp);
+        times[ROUNDS / 2]
+    };
+    told[format!("{name}_ms")] = json!(middle(&mut wall));
+    told[format!("{name}_cpu_ms")] = json!(middle(&mut processor));
+    told[format!("{name}_ms_limit")] = json!(limit_ms);
+    Ok(())
 }
 
 /// Processor time of this process so far.
