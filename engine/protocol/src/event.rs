@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// One optimizer step, as measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Step {
     /// The step, from 1.
     pub step: u64,
@@ -29,6 +30,7 @@ pub struct Step {
 
 /// An event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// The job waits for its devices.
@@ -187,6 +189,7 @@ impl Event {
 
 /// An event with its place in the journal; also what `train --json` prints, one a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Entry {
     /// Position in the journal, from 1, without gaps.
     pub sequence: u64,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 /// Shape of a decoder model, read from `config.json` (field names after Hugging Face where they differ).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
     /// "LlamaForCausalLM".
@@ -41,6 +42,7 @@ pub struct ModelConfig {
 
 /// Name and shape of one tensor under its Hugging Face name; matrices are [out, in].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct TensorShape {
     /// Name.
     pub name: String,
@@ -125,6 +127,7 @@ impl ModelConfig {
 
 /// What a dropped path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A model folder.
@@ -141,6 +144,7 @@ pub enum Kind {
 
 /// Facts of one dropped path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct ItemFacts {
     /// The path as given.
     pub path: String,
@@ -148,17 +152,21 @@ pub struct ItemFacts {
     pub kind: Kind,
     /// For models, checkpoints (and the base of adapters where known).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub model: Option<ModelFacts>,
     /// For data sets.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub dataset: Option<DatasetFacts>,
     /// Why it cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub problem: Option<Problem>,
 }
 
 /// Facts of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct ModelFacts {
     /// "LlamaForCausalLM".
     pub architecture: String,
@@ -192,6 +200,7 @@ pub struct ModelFacts {
 
 /// A row that cannot be used, or a class of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct RowProblem {
     /// Record, from 1.
     pub row: u64,
@@ -205,6 +214,7 @@ pub struct RowProblem {
 
 /// Facts of a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct DatasetFacts {
     /// "jsonl", "json", "text".
     pub container: String,
@@ -228,6 +238,7 @@ pub struct DatasetFacts {
 
 /// One token of a preview.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct PreviewToken {
     /// Id.
     pub id: u32,
@@ -239,6 +250,7 @@ pub struct PreviewToken {
 
 /// One record as the trainer will see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Preview {
     /// Record, from 1.
     pub row: u64,
@@ -256,6 +268,7 @@ pub struct Preview {
 
 /// Counts of one token set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct SetFacts {
     /// Rows the trainer draws (several samples each when packed).
     pub rows: u64,
@@ -273,6 +286,7 @@ pub struct SetFacts {
 
 /// A token cache: what `anneal-trainer read tokenise` wrote and the trainer maps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct TokenFacts {
     /// The cache folder.
     pub path: PathBuf,
@@ -300,6 +314,7 @@ pub struct TokenFacts {
 
 /// A device of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct DeviceFacts {
     /// "cpu", "cuda:0".
     pub name: String,
@@ -311,6 +326,7 @@ pub struct DeviceFacts {
 
 /// The machine as the planner sees it; also the `--machine FILE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct MachineFacts {
     /// CPU model.
     pub cpu: String,

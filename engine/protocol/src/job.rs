@@ -49,6 +49,7 @@ impl<'de, T: de::DeserializeOwned> Deserialize<'de> for Auto<T> {
 
 /// The whole wish.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
     /// Version of this structure: 1.
@@ -56,6 +57,7 @@ pub struct JobSpec {
     pub version: u32,
     /// Name for people; made from model and data when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub name: Option<String>,
     /// What kind of training.
     pub stage: Stage,
@@ -86,6 +88,7 @@ fn one() -> u32 {
 
 /// Kinds of training. An unknown one is refused by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Every token is a target.
@@ -96,24 +99,30 @@ pub enum Stage {
 
 /// The model: a folder, or a preset trained from scratch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelSpec {
     /// Folder in Hugging Face layout, or a checkpoint of ours.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub path: Option<PathBuf>,
     /// Built-in shape for training from scratch: "nano".
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub preset: Option<String>,
     /// With `preset`: folder or file of a tokenizer; left out, one is trained on the data.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub tokenizer: Option<PathBuf>,
     /// Adapter; left out means full fine-tuning.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub adapter: Option<AdapterSpec>,
 }
 
 /// A low-rank adapter (LoRA, Hu et al. 2021).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct AdapterSpec {
     /// The one kind there is.
@@ -139,6 +148,7 @@ fn sixteen() -> u32 {
 
 /// Kinds of adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum AdapterKind {
     /// Low-rank adapter.
@@ -148,6 +158,7 @@ pub enum AdapterKind {
 
 /// The data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
     /// Files or folders to train on.
@@ -188,6 +199,7 @@ fn utf8() -> String {
 
 /// Where evaluation rows come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(untagged)]
 pub enum EvaluationData {
     /// This share of the records, chosen by the seed; 0 = none.
@@ -206,6 +218,7 @@ impl Default for EvaluationData {
 
 /// What happens to a sample over the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum TooLong {
     /// Leave it out and count it. Plain text is split into windows instead.
@@ -219,6 +232,7 @@ pub enum TooLong {
 
 /// What happens to a class of unusable rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum RowAction {
     /// Leave them out and count them.
@@ -233,6 +247,7 @@ pub enum RowAction {
 
 /// The optimizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimizerSpec {
     /// Which.
@@ -264,6 +279,7 @@ impl Default for OptimizerSpec {
 
 /// Optimizers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum OptimizerKind {
     /// AdamW (Loshchilov & Hutter 2019).
@@ -273,6 +289,7 @@ pub enum OptimizerKind {
 
 /// The learning-rate schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields, default)]
 pub struct ScheduleSpec {
     /// Shape after the warm-up.
@@ -289,6 +306,7 @@ impl Default for ScheduleSpec {
 
 /// Shapes of the schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleKind {
     /// The peak rate throughout.
@@ -302,6 +320,7 @@ pub enum ScheduleKind {
 
 /// Length of the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(untagged)]
 pub enum Warmup {
     /// Steps.
@@ -312,16 +331,20 @@ pub enum Warmup {
 
 /// How long and in which order. At most one of `epochs`, `steps`, `tokens`; one epoch when none is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSpec {
     /// Passes over the data.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub epochs: Option<f64>,
     /// Optimizer steps.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub steps: Option<u64>,
     /// Tokens, padding excluded.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub tokens: Option<u64>,
     /// Rows in one optimizer step, over all ranks and micro-batches.
     pub global_batch: Auto<u32>,
@@ -339,6 +362,7 @@ impl Default for RunSpec {
 
 /// How much a crash may cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields, default)]
 pub struct SnapshotSpec {
     /// Steps between snapshots in host memory; 0 = never.
@@ -359,6 +383,7 @@ impl Default for SnapshotSpec {
 
 /// How often: in steps or in time. Written as an integer, or as "90s", "10m", "2h".
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(test, derive(ts_rs::TS), ts(type = "number | string"))]
 pub enum Cadence {
     /// Steps; 0 = never.
     Steps(u64),
@@ -426,6 +451,7 @@ pub fn bytes(text: &str) -> Option<u64> {
 
 /// Where the job runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields, default)]
 pub struct MachineSpec {
     /// Names of devices ("cpu", "cuda:0"); one entry a rank.
@@ -442,6 +468,7 @@ pub struct MachineSpec {
 
 /// Number format of compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// bfloat16 compute, f32 master weights.
@@ -452,6 +479,7 @@ pub enum Precision {
 
 /// What leaves the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub enum Offload {
     /// Nothing.
     #[serde(rename = "none")]
@@ -469,6 +497,7 @@ pub enum Offload {
 
 /// A layout as asked; what is left out is 1 (`zero` 0).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields, default)]
 pub struct StrategySpec {
     /// Data-parallel size.

@@ -13,6 +13,10 @@ pub mod plan;
 pub mod problem;
 pub mod record;
 pub mod verb;
+pub mod view;
+
+#[cfg(test)]
+mod bindings;
 
 pub use event::{Entry, Event};
 pub use job::JobSpec;

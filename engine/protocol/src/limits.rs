@@ -26,3 +26,11 @@ pub const LISTED_ROW_PROBLEMS: usize = 100;
 pub const UNACKNOWLEDGED_STEPS: usize = 4096;
 /// Crashes in a row, without a new step, after which a job fails.
 pub const RESTARTS: u32 = 3;
+/// Most points of a curve: more than a screen has columns, and an answer of a megabyte at most.
+pub const CURVE_POINTS: u32 = 4096;
+/// Most rows of a page of the job list: what a screen shows, several times over.
+pub const PAGE_ROWS: u32 = 1000;
+/// Steps in a batch of a live run: at 20 batches a second more than an eye can follow.
+pub const BATCH_STEPS: usize = 64;
+/// Most lines of a log that are given at once.
+pub const LOG_LINES: u32 = 10_000;

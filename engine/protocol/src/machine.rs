@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The machine at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct MachineSample {
     /// Graphics cards, in the driver's order; empty where there is no driver.
     pub gpus: Vec<GpuSample>,
@@ -12,11 +13,13 @@ pub struct MachineSample {
     pub host: HostSample,
     /// Why cards are missing or left out, where a driver is there but does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub problem: Option<Problem>,
 }
 
 /// One graphics card. `None` where the card or the driver has no answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct GpuSample {
     /// Name of the product.
     pub name: Option<String>,
@@ -42,6 +45,7 @@ pub struct GpuSample {
 
 /// Clocks in MHz.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct GpuClocks {
     /// Of the multiprocessors.
     pub sm: Option<u32>,
@@ -51,6 +55,7 @@ pub struct GpuClocks {
 
 /// A process with memory on a card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct GpuProcess {
     /// Process id.
     pub pid: u32,
@@ -60,6 +65,7 @@ pub struct GpuProcess {
 
 /// Links of a card.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct GpuLinks {
     /// PCIe generation now.
     pub pcie_generation: Option<u32>,
@@ -71,6 +77,7 @@ pub struct GpuLinks {
 
 /// The host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct HostSample {
     /// CPU model.
     pub cpu: String,
@@ -90,6 +97,7 @@ pub struct HostSample {
 
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct DiskSample {
     /// Folder asked about.
     pub path: String,
@@ -101,6 +109,7 @@ pub struct DiskSample {
 
 /// Speeds of the machine as once measured; kept as `HOME/machine.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Speeds {
     /// Matrix speed of all cores in GFLOP/s.
     pub gemm_gflops: f64,

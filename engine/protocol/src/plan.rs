@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 /// A complete plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Version of this structure: 1.
@@ -57,6 +58,7 @@ pub struct Plan {
 
 /// The model of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedModel {
     /// Where weights come from.
@@ -71,6 +73,7 @@ pub struct PlannedModel {
 
 /// Where weights come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum ModelSource {
     /// A folder in Hugging Face layout.
@@ -84,6 +87,7 @@ pub enum ModelSource {
 
 /// Which parameters move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Method {
     /// All.
@@ -103,6 +107,7 @@ pub enum Method {
 
 /// The data of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedData {
     /// Folder of the token cache.
@@ -125,6 +130,7 @@ pub struct PlannedData {
 
 /// The optimizer of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedOptimizer {
     /// Which.
@@ -143,6 +149,7 @@ pub struct PlannedOptimizer {
 
 /// The learning rate of a plan. Step s (from 0) uses factor(s): s / warmup below `warmup_steps`, then the shape over the rest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedSchedule {
     /// Shape.
@@ -155,6 +162,7 @@ pub struct PlannedSchedule {
 
 /// Length and order of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedRun {
     /// Optimizer steps.
@@ -171,6 +179,7 @@ pub struct PlannedRun {
 
 /// Snapshots and checkpoints of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedSnapshot {
     /// Steps between snapshots in host memory; 0 = never.
@@ -185,6 +194,7 @@ pub struct PlannedSnapshot {
 
 /// A layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Strategy {
     /// Data parallel.
@@ -207,6 +217,7 @@ pub struct Strategy {
 
 /// What the backward pass computes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Recompute {
     /// Nothing: all activations are kept.
@@ -217,6 +228,7 @@ pub enum Recompute {
 
 /// What the bits of the result depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Compute {
     /// CPU model (a matrix library may take its blocking from it).
@@ -231,6 +243,7 @@ pub struct Compute {
 
 /// Part of memory an allocation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Parameters.
@@ -247,6 +260,7 @@ pub enum Part {
 
 /// One line of the arena table: the trainer allocates exactly these, by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct ArenaLine {
     /// Name, e.g. "model.layers.0.self_attn.q_proj.weight" or "layer.0.attention_in".
@@ -259,6 +273,7 @@ pub struct ArenaLine {
 
 /// Bytes by part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Parts {
     /// Parameters.
@@ -293,6 +308,7 @@ impl Parts {
 
 /// Memory of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct DeviceMemory {
     /// "cpu", "cuda:0".
@@ -307,6 +323,7 @@ pub struct DeviceMemory {
 
 /// The memory table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct MemoryPlan {
     /// One a rank.
@@ -323,6 +340,7 @@ pub struct MemoryPlan {
 
 /// The time model's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Predicted {
     /// Milliseconds a step.
@@ -335,6 +353,7 @@ pub struct Predicted {
 
 /// Why a setting has its value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
     /// Key of the job file, or a name of this structure.
@@ -347,6 +366,7 @@ pub struct Reason {
 
 /// Another plan that fits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Alternative {
     /// What differs, in words.
@@ -363,6 +383,7 @@ pub struct Alternative {
 
 /// Memory as counted, told by `finished`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct MemoryUsed {
     /// One a rank.
     pub devices: Vec<DevicePeak>,
@@ -372,6 +393,7 @@ pub struct MemoryUsed {
 
 /// High-water mark of one rank's allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct DevicePeak {
     /// Bytes.
     pub bytes_peak: u64,

@@ -8,6 +8,7 @@ pub type Outcome<T> = Result<T, Problem>;
 
 /// The kind of a problem. One name a kind; texts for people are made where the problem is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     // the request
@@ -119,22 +120,28 @@ impl Code {
 
 /// Where a problem was found. All parts optional: only what is known is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(default)]
 pub struct Place {
     /// The file, as the user named it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub file: Option<String>,
     /// Line, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub line: Option<u64>,
     /// Row (record), from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub row: Option<u64>,
     /// Tensor name.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub tensor: Option<String>,
     /// Key of a job or configuration file, dotted.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub field: Option<String>,
 }
 
@@ -147,6 +154,7 @@ impl Place {
 
 /// One problem: what happened, why, what was kept, what to do, and where.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[error("{}", self.sentence())]
 pub struct Problem {
     /// The kind; the only part that code decides on.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// Waits for devices.
@@ -60,26 +61,32 @@ impl JobState {
 
 /// What a user says of a job; `labels.toml` in the run folder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(default, deny_unknown_fields)]
 pub struct Labels {
     /// Name; the spec's when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub name: Option<String>,
     /// Note.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(test, ts(as = "Option<String>", optional))]
     pub note: String,
     /// Tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, ts(as = "Option<Vec<String>>", optional))]
     pub tags: Vec<String>,
     /// Star.
     pub star: bool,
     /// Steps of checkpoints that retention leaves alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, ts(as = "Option<Vec<u64>>", optional))]
     pub pins: Vec<u64>,
 }
 
 /// Hashes of what went in.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Fingerprints {
     /// Weight files.
     pub model: String,
@@ -91,6 +98,7 @@ pub struct Fingerprints {
 
 /// A line of the job list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct JobRow {
     /// Id: the run folder's name.
     pub id: String,
@@ -122,6 +130,7 @@ pub struct JobRow {
 
 /// A checkpoint of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct CheckpointRow {
     /// Steps done.
     pub step: u64,
@@ -135,11 +144,13 @@ pub struct CheckpointRow {
     pub verified: Option<bool>,
     /// What is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
     pub problem: Option<Problem>,
 }
 
 /// One job in full.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct JobRecord {
     /// The list's line.
     #[serde(flatten)]
@@ -166,6 +177,7 @@ pub struct JobRecord {
 
 /// One step of a job, with the evaluation made after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct MetricRow {
     /// Attempt that made the step (the highest that did).
     pub attempt: u32,
@@ -180,6 +192,7 @@ pub struct MetricRow {
 
 /// What differs between two values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Difference {
     /// Dotted key.
     pub key: String,
@@ -191,6 +204,7 @@ pub struct Difference {
 
 /// Two jobs side by side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Comparison {
     /// Settings that differ.
     pub spec: Vec<Difference>,

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 /// A line that a verb prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(tag = "line", rename_all = "snake_case")]
 pub enum Line {
     /// How far it is.
@@ -41,6 +42,7 @@ pub enum Line {
 
 /// `anneal-trainer read`: everything that opens a tokenizer or a template, in a sandboxed child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(tag = "read", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Read {
     /// Writes (or finds) the token cache of a job below `home`/tokens. Result: `facts::TokenFacts`.
@@ -70,6 +72,7 @@ pub enum Read {
 
 /// A chat message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Message {
     /// "system", "user", "assistant".
     pub role: String,
@@ -79,6 +82,7 @@ pub struct Message {
 
 /// What generation starts from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
     /// Raw text, no template.
@@ -89,6 +93,7 @@ pub enum Prompt {
 
 /// `anneal-trainer generate`. Lines: `Text` as tokens come; result: `Generated`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
     /// Model folder or checkpoint.
@@ -107,6 +112,7 @@ pub struct Generate {
 
 /// Result of `generate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Generated {
     /// The completion, without the end token.
     pub text: String,
@@ -126,6 +132,7 @@ pub struct Generated {
 
 /// `anneal-trainer evaluate`. Result: `Evaluated`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Evaluate {
     /// Model folder or checkpoint.
@@ -138,6 +145,7 @@ pub struct Evaluate {
 
 /// Result of `evaluate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Evaluated {
     /// Mean loss over targets.
     pub loss: f64,
@@ -149,6 +157,7 @@ pub struct Evaluated {
 
 /// `anneal-trainer export`. Result: `Exported`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(deny_unknown_fields)]
 pub struct Export {
     /// Checkpoint, model folder or adapter.
@@ -165,6 +174,7 @@ pub struct Export {
 
 /// Result of `export`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Exported {
     /// Files written.
     pub files: Vec<PathBuf>,
@@ -174,6 +184,7 @@ pub struct Exported {
 
 /// `anneal-trainer bench`. Result: an object with at least name, value, unit, limit, ratio.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(tag = "bench", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Bench {
     /// Training step of a known shape on random weights and tokens.
