@@ -3,6 +3,7 @@
 //! Not here: journeys on the command line (`journeys`), the page's own tests (`ui`). Without Xvfb and WebKitWebDriver these
 //! tests say that they are left out.
 
+mod calls;
 mod desk;
 mod guard;
 mod single;
