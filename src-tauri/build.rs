@@ -2,9 +2,33 @@
 
 /// What the page may ask for; `src/commands.rs` has one function each.
 const COMMANDS: [&str; 27] = [
-    "alive", "browse", "cancel", "checkpoints", "close_now", "compare", "curve", "export_files", "follow",
-    "fork", "generate", "inspect", "job", "jobs", "log", "machine", "notify", "plan", "preview", "remove",
-    "request", "restore", "reveal", "sample_spec", "set_title", "startup", "submit",
+    "alive",
+    "browse",
+    "cancel",
+    "checkpoints",
+    "close_now",
+    "compare",
+    "curve",
+    "export_files",
+    "follow",
+    "fork",
+    "generate",
+    "inspect",
+    "job",
+    "jobs",
+    "log",
+    "machine",
+    "notify",
+    "plan",
+    "preview",
+    "remove",
+    "request",
+    "restore",
+    "reveal",
+    "sample_spec",
+    "set_title",
+    "startup",
+    "submit",
 ];
 
 fn main() {

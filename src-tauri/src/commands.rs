@@ -29,8 +29,6 @@ type Shared<'a> = State<'a, Arc<Shell>>;
 pub async fn startup(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Startup> {
     let shell = Arc::clone(&shell);
     apart(move || {
-        // A page that was loaded anew asks for nothing that an earlier one began.
-        shell.calls.cancel_all();
         let notices = shell.open()?;
         let opened = shell.inbox.take();
         opened.iter().for_each(|path| shell.grants.allow(path));
@@ -361,9 +359,33 @@ pub async fn machine(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Ma
 /// All of them, for the builder.
 pub fn all() -> impl Fn(tauri::ipc::Invoke) -> bool + Send + Sync + 'static {
     tauri::generate_handler![
-        alive, browse, cancel, checkpoints, close_now, compare, curve, export_files, follow, fork, generate, inspect,
-        job, jobs, log, machine, notify, plan, preview, remove, request, restore, reveal, sample_spec, set_title,
-        startup, submit
+        alive,
+        browse,
+        cancel,
+        checkpoints,
+        close_now,
+        compare,
+        curve,
+        export_files,
+        follow,
+        fork,
+        generate,
+        inspect,
+        job,
+        jobs,
+        log,
+        machine,
+        notify,
+        plan,
+        preview,
+        remove,
+        request,
+        restore,
+        reveal,
+        sample_spec,
+        set_title,
+        startup,
+        submit
     ]
 }
 

@@ -105,8 +105,30 @@ fn read_as_every_command(value: &Value) {
 /// A value with the names that the commands know, and values that they mostly do not.
 fn words(next: &mut impl FnMut(u64) -> u64, depth: u32) -> Value {
     const NAMES: [&str; 24] = [
-        "id", "what", "title", "body", "token", "paths", "model", "data", "row", "max_length", "spec", "on_line",
-        "word", "query", "axis", "from", "to", "points", "lines", "a", "step", "changes", "train", "stage",
+        "id",
+        "what",
+        "title",
+        "body",
+        "token",
+        "paths",
+        "model",
+        "data",
+        "row",
+        "max_length",
+        "spec",
+        "on_line",
+        "word",
+        "query",
+        "axis",
+        "from",
+        "to",
+        "points",
+        "lines",
+        "a",
+        "step",
+        "changes",
+        "train",
+        "stage",
     ];
     match next(if depth > 4 { 6 } else { 8 }) {
         0 => Value::Null,

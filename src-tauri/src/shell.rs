@@ -33,15 +33,14 @@ impl Shell {
     /// The state of a window that opens.
     pub fn new(home: PathBuf, inbox: Arc<Inbox>) -> Shell {
         let (grants, calls, warned) = (Grants::default(), Calls::default(), AtomicBool::new(false));
+        grants.allow(&home);
         let pool = Pool::new(home.clone());
         Shell { home, grants, calls, inbox, warned, pool, planned: Mutex::default() }
     }
 
     /// Opens HOME for the first time. Returns notices.
     pub fn open(&self) -> Outcome<Vec<Problem>> {
-        let notices = self.pool.open()?;
-        self.grants.allow(&self.home);
-        Ok(notices)
+        self.pool.open()
     }
 
     /// Lends an engine.

@@ -5,7 +5,7 @@
 use crate::shell::Shell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tauri::webview::NewWindowResponse;
+use tauri::webview::{NewWindowResponse, PageLoadEvent};
 use tauri::{AppHandle, DragDropEvent, Emitter, Manager, WebviewUrl, WebviewWindowBuilder, WindowEvent};
 
 /// Title until the page sets one.
@@ -20,6 +20,12 @@ pub fn open(app: &AppHandle) -> tauri::Result<()> {
         .on_navigation(|address| address.scheme() == "tauri" && address.host_str() == Some("localhost"))
         .on_new_window(|_, _| NewWindowResponse::Deny)
         .on_download(|_, _| false)
+        .on_page_load(|window, load| {
+            // A page that is loaded anew asks for nothing that an earlier one began.
+            if load.event() == PageLoadEvent::Started {
+                window.state::<Arc<Shell>>().calls.cancel_all();
+            }
+        })
         .build()?;
     let app = app.clone();
     window.on_window_event(move |event| match event {

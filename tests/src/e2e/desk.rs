@@ -53,7 +53,8 @@ impl Desk {
     /// A desk with no window yet.
     pub fn new() -> Desk {
         let (xvfb, display) = xvfb();
-        let desk = Desk { lab: Lab::new(), display, driver: None, variables: Vec::new(), processes: Vec::new(), _xvfb: xvfb };
+        let desk =
+            Desk { lab: Lab::new(), display, driver: None, variables: Vec::new(), processes: Vec::new(), _xvfb: xvfb };
         for name in ["user", "config", "cache", "data", "runtime"] {
             std::fs::create_dir_all(desk.lab.path(name)).unwrap();
         }
@@ -132,7 +133,8 @@ impl Desk {
 
     /// The first element with this mark, once it is there.
     pub async fn find(&self, mark: &str) -> WebElement {
-        let css = if mark.contains(['[', '.', '#', ' ']) { mark.to_owned() } else { format!("[data-testid=\"{mark}\"]") };
+        let css =
+            if mark.contains(['[', '.', '#', ' ']) { mark.to_owned() } else { format!("[data-testid=\"{mark}\"]") };
         let found = self.page().query(By::Css(&css)).wait(PATIENCE, LOOK).first().await;
         match found {
             Ok(element) => element,
@@ -177,14 +179,14 @@ impl Desk {
 
     /// Runs a script in the page.
     pub async fn script(&self, text: &str) -> Value {
-        let ran = self.page().execute(text, Vec::new()).await;
+        let ran = self.page().execute(text, Vec::<Value>::new()).await;
         ran.unwrap_or_else(|e| panic!("{text}: {e}")).json().clone()
     }
 
     /// Runs a script that calls `done(value)`.
     pub async fn wait_script(&self, text: &str) -> Value {
         let whole = format!("const done = arguments[arguments.length - 1];\n{text}");
-        let ran = self.page().execute_async(whole, Vec::new()).await;
+        let ran = self.page().execute_async(whole, Vec::<Value>::new()).await;
         ran.unwrap_or_else(|e| panic!("{text}: {e}")).json().clone()
     }
 
@@ -221,7 +223,7 @@ impl Desk {
     /// What the page shows, for messages of failed tests.
     async fn seen(&self) -> String {
         self.picture("failed").await;
-        let body = self.page().execute("return document.body.innerText", Vec::new()).await;
+        let body = self.page().execute("return document.body.innerText", Vec::<Value>::new()).await;
         let text = body.map(|b| b.json().as_str().unwrap_or_default().to_owned()).unwrap_or_default();
         format!("--- page\n{text}\n--- driver\n{}", self.said())
     }

@@ -43,8 +43,10 @@ async fn the_policy_stops_code_and_network() {
     assert_eq!(desk.script(by_element).await, json!("undefined"));
     let evaluated = desk.script(eval).await;
     assert!(evaluated.as_str().is_some_and(|said| said.contains("Error")), "{evaluated}");
-    for address in ["http://127.0.0.1:1/", "https://example.com/", "file:///etc/passwd", "asset://localhost/etc/passwd"] {
-        let said = desk.wait_script(&format!("fetch('{address}').then(() => done('fetched'), (e) => done(String(e)));"));
+    for address in ["http://127.0.0.1:1/", "https://example.com/", "file:///etc/passwd", "asset://localhost/etc/passwd"]
+    {
+        let said =
+            desk.wait_script(&format!("fetch('{address}').then(() => done('fetched'), (e) => done(String(e)));"));
         let said = said.await;
         assert!(said.as_str().is_some_and(|said| said.contains("Error")), "{address}: {said}");
     }

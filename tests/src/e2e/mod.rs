@@ -6,5 +6,6 @@
 mod calls;
 mod desk;
 mod guard;
+mod places;
 mod single;
 mod xdnd;

@@ -111,9 +111,21 @@ impl Drag {
         let (asker, property) = (request.requestor, request.property);
         let known = [self.atoms.TARGETS, self.atoms.URIS].contains(&request.target);
         if request.target == self.atoms.TARGETS {
-            self.connection.change_property32(PropMode::REPLACE, asker, property, AtomEnum::ATOM, &[self.atoms.URIS])?;
+            self.connection.change_property32(
+                PropMode::REPLACE,
+                asker,
+                property,
+                AtomEnum::ATOM,
+                &[self.atoms.URIS],
+            )?;
         } else if known {
-            self.connection.change_property8(PropMode::REPLACE, asker, property, self.atoms.URIS, self.body.as_bytes())?;
+            self.connection.change_property8(
+                PropMode::REPLACE,
+                asker,
+                property,
+                self.atoms.URIS,
+                self.body.as_bytes(),
+            )?;
         }
         let told = SelectionNotifyEvent {
             response_type: SELECTION_NOTIFY_EVENT,
