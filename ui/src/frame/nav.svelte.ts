@@ -1,4 +1,5 @@
 // Which place is shown, and with what. Places are plain state, not addresses: there is no page to reload.
+import type { Problem } from "../api/bindings/Problem";
 
 export const PLACES = ["new", "run", "history", "try", "machine"] as const;
 export type PlaceName = (typeof PLACES)[number];
@@ -38,3 +39,9 @@ export const go = {
   search: (): void => { nav.place = "history"; nav.searching += 1; },
   try: (job: string, step: number | null): void => { nav.tryTarget = { job, step }; nav.place = "try"; },
 };
+
+/** What was met while opening the home folder; History shows it. */
+class Notices {
+  list = $state.raw<Problem[]>([]);
+}
+export const notices = new Notices();
