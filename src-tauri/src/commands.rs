@@ -14,7 +14,7 @@ use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState};
 use protocol::verb::{Export, Exported, Generate, Generated, Line, Prompt};
 use protocol::view::{Batch, Browse, Curve, ExportFormat, GenerateQuery, JobPage, LogTail, Startup};
 use protocol::{JobSpec, Plan};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tauri::ipc::Channel;
@@ -392,6 +392,7 @@ pub fn all() -> impl Fn(tauri::ipc::Invoke) -> bool + Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     fn shell() -> (tempfile::TempDir, Shell) {
         let home = tempfile::tempdir().unwrap();

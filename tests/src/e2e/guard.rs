@@ -45,9 +45,8 @@ async fn the_policy_stops_code_and_network() {
     assert!(evaluated.as_str().is_some_and(|said| said.contains("Error")), "{evaluated}");
     for address in ["http://127.0.0.1:1/", "https://example.com/", "file:///etc/passwd", "asset://localhost/etc/passwd"]
     {
-        let said =
-            desk.wait_script(&format!("fetch('{address}').then(() => done('fetched'), (e) => done(String(e)));"));
-        let said = said.await;
+        let fetch = format!("fetch('{address}').then(() => done('fetched'), (e) => done(String(e)));");
+        let said = desk.wait_script(&fetch).await;
         assert!(said.as_str().is_some_and(|said| said.contains("Error")), "{address}: {said}");
     }
     desk.script("window.open('https://example.com/'); location.href = 'https://example.com/'; return 1").await;

@@ -66,6 +66,52 @@ async fn a_job_is_watched_left_and_found_again_and_looked_back_on() {
     speak(&desk).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_and_data_that_were_dropped_become_a_running_job() {
+    if missing() {
+        return;
+    }
+    let desk = Desk::with_window().await;
+    desk.find("new-empty").await;
+    desk.picture("new-empty").await;
+    let model = model_with_a_hard_name(&desk);
+    let data = desk.lab.path("questions é.jsonl");
+    std::fs::rename(desk.lab.chat(300), &data).unwrap();
+    // From another place: the whole window takes drops.
+    desk.click("nav-history").await;
+    desk.find("place-history").await;
+    desk.drop_paths(&[&model, &data]).await;
+    desk.until_text("model-card", |text| text.contains("my model é") && text.contains("117")).await;
+    desk.until_text("data-card", |text| text.contains("questions é.jsonl") && text.contains("300")).await;
+    desk.until_text("tokens", |text| text.contains('?')).await;
+    desk.click("row-next").await;
+    desk.until_text("start", |text| !text.is_empty()).await;
+    desk.find("plan-duration").await;
+    desk.picture("new").await;
+    desk.click("theme").await;
+    desk.picture("new-other-theme").await;
+    desk.click("start").await;
+    desk.find("place-run").await;
+    desk.until_text("run-step", |text| number(text) >= 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_used_is_explained() {
+    if missing() {
+        return;
+    }
+    let desk = Desk::with_window().await;
+    desk.find("new-empty").await;
+    let broken = desk.lab.path("broken <img src=x onerror=\"window.ran=1\">");
+    std::fs::create_dir_all(&broken).unwrap();
+    std::fs::write(broken.join("config.json"), "{}").unwrap();
+    desk.drop_paths(&[&broken]).await;
+    desk.until_text("refused-item", |text| text.contains("onerror")).await;
+    desk.picture("refused").await;
+    assert_eq!(desk.script("return String(window.ran)").await, json!("undefined"));
+    assert_eq!(desk.script("return document.querySelectorAll('img[onerror]').length").await, json!(0));
+}
+
 async fn rows(desk: &Desk) -> Vec<WebElement> {
     desk.find("history-row").await;
     desk.page().find_all(By::Css("[data-testid=history-row]")).await.unwrap()
