@@ -1,15 +1,18 @@
 # The commands of the README. Each one sets up what it needs, so that a fresh clone needs nothing else.
 CARGO ?= cargo
+NPM = npm --prefix ui
 .DEFAULT_GOAL := test
 # Names the real model for the tests over it, where scripts/smollm2 could make it.
 REAL = if [ -z "$$ANNEAL_SMOLLM2" ] && [ -f target/smollm2/complete ]; then export ANNEAL_SMOLLM2="$(CURDIR)/target/smollm2"; fi;
-.PHONY: run test bench soak package setup
+.PHONY: run test bench soak package setup ui
 
-run: setup ## trains a small model on a built-in text, then lets it write
-	$(CARGO) build --release --locked -p engine -p trainer
-	scripts/run-sample
+run: setup ui ## opens the window; without a display trains a small model in the terminal and lets it write
+	$(CARGO) build --release --locked -p engine -p trainer -p anneal-desktop
+	scripts/run
 
-test: setup ## what continuous integration runs
+test: setup ui ## what continuous integration runs
+	$(NPM) run check
+	$(NPM) run test
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) build --workspace --bins --tests --locked
@@ -20,14 +23,19 @@ bench: setup ## measures training, matrix products and the optimizer beside the 
 	$(CARGO) build --release --locked -p engine -p trainer
 	scripts/bench
 
-soak: setup ## the tests with their figures raised: more kills, faults and seeds, for hours
+soak: setup ui ## the tests with their figures raised: more kills, faults and seeds, for hours
 	$(CARGO) build --release --workspace --bins --locked
 	@scripts/smollm2
 	$(REAL) ANNEAL_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
 
-package: setup ## dist/anneal-VERSION-x86_64.tar.gz: both programs and the licences of all that is in them
-	$(CARGO) build --profile dist --locked -p engine -p trainer
+package: setup ui ## dist/: a Debian package and a tarball of the programs, with the licences of all that is in them
+	$(CARGO) build --profile dist --locked -p engine -p trainer -p anneal-desktop
 	scripts/package
 
 setup:
 	@scripts/setup
+
+# The window packs ui/dist, so it comes before every build.
+ui: setup
+	@[ ui/node_modules/.package-lock.json -nt ui/package-lock.json ] || $(NPM) ci --no-audit --no-fund
+	$(NPM) run build

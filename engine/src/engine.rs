@@ -17,6 +17,8 @@ use protocol::{JobSpec, limits};
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::home::Home;
 use store::run::RunFolder;
@@ -33,6 +35,7 @@ pub struct Engine {
     /// `None` in an engine that only looks.
     history: Option<History>,
     trainer: PathBuf,
+    cancel: Arc<AtomicBool>,
 }
 
 impl Engine {
@@ -42,22 +45,37 @@ impl Engine {
         let home = Home::open(&home_path(home)?)?;
         let trainer = trainer_call::trainer_path()?;
         let (history, notices) = History::open(&home)?;
-        Ok((Engine { home, history: Some(history), trainer }, notices))
+        Ok((Engine { home, history: Some(history), trainer, cancel: Arc::default() }, notices))
     }
 
     /// An engine for what needs no job: facts of files, text of a model, measurements. HOME need not be there and may be
     /// read-only; calls about jobs are refused. Errors: no HOME is named, a missing `anneal-trainer`.
     pub fn look(home: Option<&Path>) -> Outcome<Engine> {
-        Ok(Engine { home: Home::named(&home_path(home)?), history: None, trainer: trainer_call::trainer_path()? })
+        Ok(Engine {
+            home: Home::named(&home_path(home)?),
+            history: None,
+            trainer: trainer_call::trainer_path()?,
+            cancel: Arc::default(),
+        })
     }
 
-    fn history(&mut self) -> Outcome<&mut History> {
+    pub(crate) fn history(&mut self) -> Outcome<&mut History> {
         self.history.as_mut().ok_or_else(|| Problem::internal("this engine was opened without its history"))
     }
 
     /// HOME.
     pub fn home(&self) -> &Home {
         &self.home
+    }
+
+    /// From now on, long calls end with `Cancelled` at their next line once this flag is set.
+    pub fn cancelled_by(&mut self, flag: Arc<AtomicBool>) {
+        self.cancel = flag;
+    }
+
+    /// The machine as the planner sees it, its speeds assumed until they have been measured.
+    pub fn facts(&self) -> MachineFacts {
+        machine::facts(self.home.path())
     }
 
     /// Facts of dropped paths.
@@ -232,6 +250,11 @@ impl Engine {
         self.history()?.delete(id)
     }
 
+    /// Takes a job out of the trash. Errors: `NotFound`.
+    pub fn restore(&mut self, id: &str) -> Outcome<()> {
+        self.history()?.restore(id)
+    }
+
     /// The run folder of a job.
     pub fn run_folder(&self, id: &str) -> Outcome<RunFolder> {
         RunFolder::of(&self.home, id)
@@ -402,7 +425,7 @@ impl Engine {
     ) -> Outcome<T> {
         let value = trainer_call::call(&self.trainer, verb, request, |line| {
             on_line(line);
-            ControlFlow::Continue(())
+            if self.cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         serde_json::from_value(value)
             .map_err(|e| Problem::internal(format!("anneal-trainer {verb} answered something else: {e}")))
@@ -443,8 +466,8 @@ fn contradiction(stored: &Plan, fresh: &Plan) -> Option<&'static str> {
     wrong.or_else(|| (arena() != stored.memory.arena).then_some("memory.arena"))
 }
 
-/// HOME's path from the option, the environment or the platform.
-fn home_path(option: Option<&Path>) -> Outcome<PathBuf> {
+/// HOME, from the option, the environment or the platform. Errors: `HomeUnsuitable` where none says.
+pub fn home_path(option: Option<&Path>) -> Outcome<PathBuf> {
     let variable = |name: &str| std::env::var_os(name);
     let (own, data, user) = (variable("ANNEAL_HOME"), variable("XDG_DATA_HOME"), variable("HOME"));
     absolute(&store::home::choose(option, own.as_deref(), data.as_deref(), user.as_deref())?)

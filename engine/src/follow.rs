@@ -1,7 +1,7 @@
 //! Following a run: its journal from the first line to the event that ends it, whoever writes it and however often it is
 //! restarted.
 //!
-//! Not here: what a terminal shows of it (`cli::follow`).
+//! Not here: what a terminal shows of it (`cli::follow`), batches for a screen (`live`).
 
 use crate::engine::Engine;
 use protocol::problem::{Code, Outcome, Problem};
@@ -46,7 +46,9 @@ impl Engine {
             if run.is_held()? {
                 free_since = None;
             } else if free_since.get_or_insert_with(Instant::now).elapsed() >= LAST_WORD {
-                end(id, last, each);
+                if let Some(word) = word_of_a_lost(id, last) {
+                    each(Some(&word));
+                }
                 return Ok(());
             } else if last.as_ref().is_some_and(|e| e.event.ends()) {
                 return Ok(());
@@ -59,23 +61,15 @@ impl Engine {
     }
 }
 
-/// The end of a run that nobody owns any more.
-fn end(id: &str, last: Option<Entry>, each: &mut dyn FnMut(Option<&Entry>) -> bool) {
+/// What a run that nobody owns any more could not say itself; nothing where its last entry is an end.
+pub(crate) fn word_of_a_lost(id: &str, last: Option<Entry>) -> Option<Entry> {
+    let problem = lost(id);
     let Some(last) = last else {
-        let problem = lost(id);
-        each(Some(&Entry {
-            sequence: 1,
-            attempt: 0,
-            at_ms: 0,
-            job: id.into(),
-            event: Event::Interrupted { step: 0, problem },
-        }));
-        return;
+        let event = Event::Interrupted { step: 0, problem };
+        return Some(Entry { sequence: 1, attempt: 0, at_ms: 0, job: id.into(), event });
     };
-    if !last.event.ends() {
-        let event = Event::Interrupted { step: last.event.step(), problem: lost(id) };
-        each(Some(&Entry { sequence: last.sequence + 1, event, ..last }));
-    }
+    let event = Event::Interrupted { step: last.event.step(), problem };
+    (!last.event.ends()).then(|| Entry { sequence: last.sequence + 1, event, ..last })
 }
 
 fn lost(id: &str) -> Problem {

@@ -9,10 +9,13 @@ pub mod follow;
 pub mod fork;
 pub mod history;
 pub mod intake;
+pub mod live;
 pub mod machine;
 pub mod queue;
 pub mod sample;
+pub mod screen;
 pub mod supervisor;
+pub mod tail;
 pub mod trainer_call;
 pub mod trash;
 

@@ -4,6 +4,8 @@
 //! Not here: tests of one crate, which sit beside its code.
 
 #[cfg(test)]
+mod e2e;
+#[cfg(test)]
 mod journeys;
 #[cfg(test)]
 mod source;

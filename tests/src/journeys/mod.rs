@@ -4,7 +4,7 @@
 
 mod crash;
 mod history;
-mod lab;
+pub mod lab;
 mod path;
 mod real;
 mod refusal;

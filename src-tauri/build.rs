@@ -1,0 +1,41 @@
+//! Names every command of the page, so that each is denied unless `capabilities/main.json` allows it, and packs `ui/dist`.
+
+/// What the page may ask for; `src/commands.rs` has one function each.
+const COMMANDS: [&str; 27] = [
+    "alive",
+    "browse",
+    "cancel",
+    "checkpoints",
+    "close_now",
+    "compare",
+    "curve",
+    "export_files",
+    "follow",
+    "fork",
+    "generate",
+    "inspect",
+    "job",
+    "jobs",
+    "log",
+    "machine",
+    "notify",
+    "plan",
+    "preview",
+    "remove",
+    "request",
+    "restore",
+    "reveal",
+    "sample_spec",
+    "set_title",
+    "startup",
+    "submit",
+];
+
+fn main() {
+    println!("cargo:rerun-if-changed=../ui/dist");
+    let manifest = tauri_build::AppManifest::new().commands(&COMMANDS);
+    if let Err(error) = tauri_build::try_build(tauri_build::Attributes::new().app_manifest(manifest)) {
+        eprintln!("{error:#}");
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,63 @@
+//! The payload of each command. Unknown fields are refused everywhere; `ask` bounds the whole.
+
+use protocol::JobSpec;
+use protocol::view::{Browse, CurveQuery, ExportFormat, GenerateQuery, JobQuery, JobWord};
+use serde::Deserialize;
+use std::path::PathBuf;
+use tauri::ipc::JavaScriptChannelId;
+
+/// A structure of the page's words.
+macro_rules! asked {
+    ($($(#[$about:meta])* $name:ident { $($field:ident: $kind:ty),* $(,)? })*) => {
+        $(
+            $(#[$about])*
+            #[derive(Deserialize)]
+            #[serde(deny_unknown_fields)]
+            #[allow(missing_docs)]
+            pub struct $name { $(pub $field: $kind),* }
+        )*
+    };
+}
+
+asked! {
+    /// No words.
+    Nothing {}
+    /// `browse`.
+    Browsed { what: Browse }
+    /// A job.
+    Job { id: String }
+    /// `set_title`.
+    Title { title: String }
+    /// `notify`.
+    Notice { title: String, body: String, id: String }
+    /// An open call.
+    Token { token: u32 }
+    /// `inspect`.
+    Paths { paths: Vec<PathBuf> }
+    /// `preview`.
+    Record { model: PathBuf, data: PathBuf, row: u64, max_length: Option<u32> }
+    /// `plan`.
+    Planning { spec: JobSpec, on_line: JavaScriptChannelId }
+    /// `submit`.
+    Submission { spec: JobSpec }
+    /// `request`.
+    Word { id: String, word: JobWord }
+    /// `jobs`.
+    Page { query: JobQuery }
+    /// `curve`.
+    CurvePart { id: String, query: CurveQuery }
+    /// `follow`.
+    Following { id: String, token: u32, on_batch: JavaScriptChannelId }
+    /// `log`.
+    Log { id: String, lines: u32 }
+    /// `compare`.
+    Pair { a: String, b: String }
+    /// `checkpoints`.
+    Kept { id: String, verify: bool }
+    /// `fork`.
+    Fork { id: String, step: u64, changes: Vec<String> }
+    /// `export_files`.
+    Exporting { from: PathBuf, format: ExportFormat }
+    /// `generate`.
+    Generating { query: GenerateQuery, token: u32, on_text: JavaScriptChannelId }
+}

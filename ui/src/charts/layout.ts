@@ -1,0 +1,18 @@
+// Sizes that all charts of a run share, so that one place on the axis is one place on the screen.
+
+/** Room for the labels of the value axes, left of every plot. */
+export const LEFT = 48;
+export const MARKS = 22;
+export const LABELS = 18;
+
+export interface Heights {
+  loss: number;
+  small: number;
+}
+
+/** The loss takes what the three small plots leave. */
+export function heights(all: number): Heights {
+  const room = Math.max(220, all) - MARKS - LABELS;
+  const small = Math.max(40, Math.min(74, Math.round(room * 0.15)));
+  return { loss: Math.max(96, room - 3 * small), small };
+}

@@ -1,0 +1,107 @@
+// The jobs that are under way, with the newest losses of each: one poll a second while the window is seen. A job that
+// ended by itself is told to the desktop and counted as needing attention until it is looked at.
+import { alive, job, notify } from "../api/client";
+import type { JobRow } from "../api/bindings/JobRow";
+import type { JobState } from "../api/bindings/JobState";
+import { maybe, t } from "../i18n";
+import { exact, three } from "../parts/format";
+import { go, nav } from "./nav.svelte";
+import { toast } from "./toasts.svelte";
+
+const KEPT = 40;
+const PERIOD = 1000;
+
+interface Seen { at: number; steps: number }
+
+class Jobs {
+  /** Newest first. */
+  rows = $state.raw<JobRow[]>([]);
+  /** Losses by job, oldest first, for the small curves of the rail. */
+  losses = $state.raw<Record<string, number[]>>({});
+  /** Seconds left by job. */
+  left = $state.raw<Record<string, number | null>>({});
+  /** Jobs that ended without being told to and were not looked at since. */
+  attention = $state.raw<{ id: string; state: JobState; name: string }[]>([]);
+  #seen = new Map<string, Seen>();
+  #asking = false;
+
+  count(...states: JobState[]): number {
+    return this.rows.filter((row) => states.includes(row.state)).length;
+  }
+
+  looked(id: string): void {
+    if (this.attention.some((a) => a.id === id)) this.attention = this.attention.filter((a) => a.id !== id);
+  }
+
+  async refresh(): Promise<void> {
+    // A slow engine is asked again when it has answered, not meanwhile.
+    if (this.#asking) return;
+    this.#asking = true;
+    try {
+      const now = await alive();
+      const ids = new Set(now.map((row) => row.id));
+      const gone = this.rows.filter((row) => !ids.has(row.id));
+      const paused = now.filter((row) => row.state === "paused" && this.rows.some((was) => was.id === row.id && was.state === "running"));
+      this.rows = now;
+      this.#keep(now);
+      for (const row of gone) await this.#ended(row.id);
+      for (const row of paused) if (nav.job !== row.id || nav.place !== "run") this.#tell(row, "paused");
+    } catch {
+      // The machine strip says when the engine does not answer; one missed second is nothing.
+    } finally {
+      this.#asking = false;
+    }
+  }
+
+  #keep(rows: JobRow[]): void {
+    const losses: Record<string, number[]> = {};
+    const left: Record<string, number | null> = {};
+    const now = Date.now();
+    for (const row of rows) {
+      const before = this.losses[row.id] ?? [];
+      const seen = this.#seen.get(row.id);
+      const moved = row.final_loss !== null && seen?.steps !== row.steps;
+      losses[row.id] = moved && row.final_loss !== null ? [...before, row.final_loss].slice(-KEPT) : before;
+      const perStep = row.steps > 0 && row.seconds_active > 0 ? row.seconds_active / row.steps : null;
+      left[row.id] = row.state === "running" && perStep !== null ? perStep * (row.steps_total - row.steps) : null;
+      this.#seen.set(row.id, { at: now, steps: row.steps });
+    }
+    this.losses = losses;
+    this.left = left;
+  }
+
+  async #ended(id: string): Promise<void> {
+    this.#seen.delete(id);
+    try {
+      const record = await job(id);
+      this.#tell(record, record.state);
+    } catch {
+      // Deleted meanwhile: nothing to tell.
+    }
+  }
+
+  #tell(row: JobRow, state: JobState): void {
+    const title = maybe(`frame.ended_${state}`, { name: row.name });
+    if (!title) return;
+    const body = t("frame.ended_body", { step: exact(row.steps), total: exact(row.steps_total), loss: row.final_loss === null ? "–" : three(row.final_loss) });
+    void notify(title, body, row.id).catch(() => {});
+    if (nav.place === "run" && nav.job === row.id) return;
+    if (state === "failed" || state === "interrupted" || state === "paused") {
+      this.attention = [...this.attention.filter((a) => a.id !== row.id), { id: row.id, state, name: row.name }];
+    }
+    toast(title, { action: { label: t("frame.open"), testid: "toast-open", run: () => go.run(row.id) } });
+  }
+
+  /** Polls until the returned function is called; a hidden window asks less often, but still tells what ended. */
+  watch(): () => void {
+    let timer: ReturnType<typeof setTimeout>;
+    const again = async (): Promise<void> => {
+      await this.refresh();
+      timer = setTimeout(again, document.hidden ? PERIOD * 5 : PERIOD);
+    };
+    void again();
+    return () => clearTimeout(timer);
+  }
+}
+
+export const jobs = new Jobs();

@@ -1,0 +1,30 @@
+// Short messages at the foot of the window, some with one action (undo); they go by themselves.
+
+export interface ToastAction { label: string; testid?: string; run: () => void }
+export interface Toast { id: number; text: string; action?: ToastAction }
+
+class Toasts {
+  list = $state.raw<Toast[]>([]);
+  #next = 1;
+  #timers = new Map<number, ReturnType<typeof setTimeout>>();
+
+  add(text: string, seconds: number, action?: ToastAction): void {
+    const id = this.#next++;
+    // Never more than three: older ones have been read or missed.
+    this.list = [...this.list, { id, text, action }].slice(-3);
+    this.#timers.set(id, setTimeout(() => this.close(id), seconds * 1000));
+  }
+
+  close(id: number): void {
+    clearTimeout(this.#timers.get(id));
+    this.#timers.delete(id);
+    this.list = this.list.filter((toast) => toast.id !== id);
+  }
+}
+
+export const toasts = new Toasts();
+
+/** Says something for a while; with an action it can be taken back. */
+export function toast(text: string, options: { seconds?: number; action?: ToastAction } = {}): void {
+  toasts.add(text, options.seconds ?? (options.action ? 10 : 4), options.action);
+}

@@ -1,0 +1,38 @@
+/**
+ * The planner's reasons in the page's language. The engine says them in English; those known here have a text in both
+ * catalogues, any other is shown as it came.
+ */
+import { t, type Args, type Key } from "../../i18n";
+import type { Plan } from "../../api/bindings/Plan";
+
+const KNOWN: [RegExp, Key, string[]][] = [
+  [/^usual for low-rank adapters/, "why.rate_lora", []],
+  [/^usual for all weights of a trained model/, "why.rate_full", []],
+  [/^usual for a small model from fresh weights/, "why.rate_scratch", []],
+  [/^about ([\d.]+) samples a step, ([\d.]+) in a row$/, "why.batch_samples", ["samples", "per"]],
+  [/^(\d+) rows are few: an epoch keeps at least (\d+) steps/, "why.batch_few", ["rows", "steps"]],
+  [/^as asked$/, "why.length_asked", []],
+  [/^the model's context$/, "why.length_context", []],
+  [/^the context of (\d+) would cost/, "why.length_cost", ["context"]],
+  [/^(.+) of memory less a reserve of (.+) for everything else$/, "why.memory", ["total", "reserve"]],
+  [/^this version trains on the CPU$/, "why.device", []],
+  [/^CPU ranks compute in f32$/, "why.precision", []],
+  [/^twice the rank/, "why.alpha", []],
+  [/^adapters on all seven projections/, "why.targets", []],
+  [/^there is no row to evaluate on$/, "why.evaluate", []],
+  [/^([\d.]+) of (\d+) steps, rounded up$/, "why.warmup", ["share", "steps"]],
+];
+
+export function reasonText(why: string): string {
+  for (const [pattern, key, names] of KNOWN) {
+    const match = pattern.exec(why);
+    if (match) return t(key, Object.fromEntries(names.map((name, i) => [name, match[i + 1] ?? ""])) satisfies Args);
+  }
+  return why.charAt(0).toUpperCase() + why.slice(1);
+}
+
+/** Why the plan has this field's value; nothing where the user chose it. */
+export function reasonOf(plan: Plan | null, field: string): string | null {
+  const found = plan?.reasons.find((reason) => reason.field === field);
+  return found ? reasonText(found.why) : null;
+}

@@ -1,0 +1,12 @@
+// A job in few words.
+
+import type { JobRecord } from "../../api/bindings/JobRecord";
+import { t } from "../../i18n";
+
+/** "LoRA r16", "full". */
+export function methodText(record: JobRecord): string {
+  const { method } = record.plan;
+  return method.kind === "lora" ? `LoRA r${method.rank}` : t("run.full");
+}
+
+export const stageText = (stage: string): string => (stage === "sft" || stage === "dpo" ? stage.toUpperCase() : stage);
