@@ -2,9 +2,10 @@
 export default {
   "new.empty_title": "Drop a model and your data here",
   "new.empty_text": "Anywhere in the window works. Nothing leaves this machine.",
-  "new.browse": "Choose files",
   "new.browse_model": "Choose a model folder",
   "new.browse_data": "Choose data files",
+  "new.browse_model_short": "Model…",
+  "new.browse_data_short": "Data…",
   "new.path": "or type a path",
   "new.path_label": "Path of a model folder or a data file",
   "new.path_add": "Add",

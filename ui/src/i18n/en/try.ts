@@ -29,7 +29,7 @@ export default {
   "try.send": "Send to both",
   "try.send_one": "Send",
   "try.stop": "Stop",
-  "try.newline": "new line",
+  "try.newline": "Shift ↵ new line",
   "try.system": "System prompt",
   "try.system_none": "none",
   "try.writing": "{tokens} of at most {most}",

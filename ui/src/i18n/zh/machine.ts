@@ -11,7 +11,7 @@ export default {
   "machine.clock": "频率",
   "machine.clock_memory": "显存频率",
   "machine.link": "PCIe",
-  "machine.link_value": "Gen{generation} × {width}",
+  "machine.link_value": "第 {generation} 代 × {width}",
   "machine.nvlinks": "NVLink 在线",
   "machine.not_available": "无数据",
   "machine.processes": "进程",

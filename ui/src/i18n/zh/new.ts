@@ -1,9 +1,10 @@
 export default {
   "new.empty_title": "把模型和数据拖到这里",
   "new.empty_text": "窗口任意处都行。数据不会离开本机。",
-  "new.browse": "选择文件",
   "new.browse_model": "选择模型文件夹",
   "new.browse_data": "选择数据文件",
+  "new.browse_model_short": "模型…",
+  "new.browse_data_short": "数据…",
   "new.path": "或输入路径",
   "new.path_label": "模型文件夹或数据文件的路径",
   "new.path_add": "添加",

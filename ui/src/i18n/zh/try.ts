@@ -28,7 +28,7 @@ export default {
   "try.send": "发送给两边",
   "try.send_one": "发送",
   "try.stop": "停止",
-  "try.newline": "换行",
+  "try.newline": "Shift ↵ 换行",
   "try.system": "系统提示词",
   "try.system_none": "无",
   "try.writing": "{tokens} / 最多 {most}",

@@ -1,0 +1,145 @@
+// From files to a running job, with an engine that answers as told.
+import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/svelte";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Wish } from "../../api/client";
+import type { Plan } from "../../api/bindings/Plan";
+import { go, nav } from "../../frame/nav.svelte";
+import { language } from "../../i18n";
+import New from "./New.svelte";
+import { DATA, MODEL, PLAN, REFUSAL } from "./sample-data";
+
+const engine = vi.hoisted(() => ({
+  inspect: vi.fn(), plan: vi.fn(), submit: vi.fn(), preview: vi.fn(), browse: vi.fn(), sampleSpec: vi.fn(), alive: vi.fn(), job: vi.fn(), notify: vi.fn(),
+}));
+vi.mock("../../api/client", () => ({ ...engine, problemOf: (e: unknown) => e }));
+
+/** The wish of the newest question. */
+const asked = (): Wish => engine.plan.mock.calls.at(-1)?.[0] as Wish;
+
+beforeEach(() => {
+  vi.clearAllMocks();
+  engine.inspect.mockImplementation((paths: string[]) => Promise.resolve(paths.map((path) => (path.endsWith(".jsonl") ? DATA : MODEL))));
+  engine.plan.mockResolvedValue(PLAN);
+  engine.submit.mockResolvedValue("job-1");
+  engine.alive.mockResolvedValue([]);
+  engine.preview.mockResolvedValue({ row: 1, text: "ab", tokens: [{ id: 1, text: "<|im_start|>", trained: false }, { id: 2, text: "b\u0007", trained: true }], length: 2, truncated: false, problems: [] });
+  Object.assign(nav, { place: "new", job: null, dropped: [] });
+});
+afterEach(() => {
+  cleanup();
+  language.choose("en");
+});
+
+async function dropBoth(): Promise<void> {
+  render(New);
+  go.files([MODEL.path]);
+  go.files([DATA.path]);
+  await screen.findByTestId("model-card");
+  await screen.findByTestId("data-card");
+}
+
+describe("New", () => {
+  it("starts a job in three actions", async () => {
+    render(New);
+    go.files([MODEL.path]); // one: the model
+    await screen.findByTestId("model-card");
+    go.files([DATA.path]); // two: the data
+    const start = await screen.findByText("Start · 2 min 0 s · 1\u2009GB of 4\u2009GB", {}, { timeout: 8000 });
+    await fireEvent.click(start); // three
+    await waitFor(() => expect(nav.place).toBe("run"));
+    expect(nav.job).toBe("job-1");
+    const wish = engine.submit.mock.calls[0]?.[0] as Wish;
+    expect(wish.stage).toBe("sft");
+    expect(wish.model?.path).toBe(MODEL.path);
+    expect(wish.model?.adapter?.rank).toBe(16);
+    expect(wish.data?.train).toEqual([DATA.path]);
+  });
+
+  it("starts with Ctrl+Enter too", async () => {
+    await dropBoth();
+    await screen.findByText(/^Start · /, {}, { timeout: 8000 });
+    await fireEvent.keyDown(window, { key: "Enter", ctrlKey: true });
+    await waitFor(() => expect(engine.submit).toHaveBeenCalledOnce());
+  });
+
+  it("shows a refusal with its numbers, and a remedy that applies", async () => {
+    engine.plan.mockRejectedValueOnce(REFUSAL);
+    await dropBoth();
+    const remedy = await screen.findByTestId("remedy-length", {}, { timeout: 8000 });
+    expect(screen.getByTestId("overflow-bar").dataset.over).toBe("true");
+    expect(screen.getByTestId("refusal").dataset.code).toBe("out_of_memory");
+    expect(screen.getByTestId<HTMLButtonElement>("start").disabled).toBe(true);
+    await fireEvent.click(remedy);
+    await screen.findByText(/^Start · /, {}, { timeout: 8000 });
+    expect(asked().data?.max_length).toBe(768);
+    expect(screen.getByTestId("field-length").dataset.changed).toBe("true");
+  });
+
+  it("drops the answer to settings that changed, and never asks twice at once", async () => {
+    let open = 0;
+    let most = 0;
+    const answers: ((plan: Plan) => void)[] = [];
+    engine.plan.mockImplementation(() => {
+      most = Math.max(most, ++open);
+      return new Promise<Plan>((resolve) => answers.push((plan) => { open -= 1; resolve(plan); }));
+    });
+    await dropBoth();
+    await waitFor(() => expect(answers).toHaveLength(1), { timeout: 8000 });
+    await fireEvent.input(screen.getByTestId("learning-rate"), { target: { value: "1e-4" } });
+    await new Promise((r) => setTimeout(r, 600));
+    expect(answers).toHaveLength(1);
+    answers[0]?.({ ...PLAN, run: { ...PLAN.run, steps: 9999 } });
+    await waitFor(() => expect(answers).toHaveLength(2));
+    expect(screen.queryByTestId("plan-duration")).toBeNull();
+    expect(asked().optimizer?.learning_rate).toBe(1e-4);
+    answers[1]?.(PLAN);
+    expect((await screen.findByTestId("plan-duration")).textContent).toBe("2 min 0 s");
+    expect(most).toBe(1);
+  });
+
+  it("marks a changed field, takes only what is a value, and resets", async () => {
+    await dropBoth();
+    await screen.findByText(/^Start · /, {}, { timeout: 8000 });
+    await fireEvent.input(screen.getByTestId("epochs"), { target: { value: "many" } });
+    expect(screen.getByTestId("start").textContent).toContain("A setting is not right");
+    await fireEvent.click(screen.getByTestId("field-epochs-reset"));
+    expect(screen.getByTestId("field-epochs").dataset.changed).toBe("false");
+    expect(screen.getByTestId<HTMLInputElement>("epochs").value).toBe("1");
+  });
+
+  it("says why rows cannot be used, and what happens to them", async () => {
+    await dropBoth();
+    expect(screen.getByTestId("row-problem-empty_answer").textContent).toBe("2 rows: The answer is empty");
+    expect(screen.getByText("row 7, line 7: the answer is empty")).toBeTruthy();
+    await fireEvent.change(screen.getByTestId("row-action-empty_answer"), { target: { value: "refuse" } });
+    await waitFor(() => expect(asked().data?.rows).toEqual({ empty_answer: "refuse" }), { timeout: 8000 });
+  });
+
+  it("shows tokens as the trainer sees them, control characters visible", async () => {
+    await dropBoth();
+    const tokens = await screen.findByTestId("tokens", {}, { timeout: 8000 });
+    expect(tokens.querySelector(".special")?.textContent).toBe("<|im_start|>");
+    expect(tokens.querySelector("[data-kind=trained]")?.textContent).toBe("b\u2407");
+  });
+
+  it("keeps what it cannot use apart, with the reason", async () => {
+    engine.inspect.mockResolvedValue([{ path: "/x.pdf", kind: "unknown", problem: { code: "format_unknown", what: "a PDF", why: "", kept: "", remedy: "", place: {} } }]);
+    render(New);
+    go.files(["/x.pdf"]);
+    expect((await screen.findByTestId("refused-item")).textContent).toContain("a PDF");
+  });
+
+  it("trains the sample with one button", async () => {
+    engine.sampleSpec.mockResolvedValue({ stage: "pretrain" });
+    render(New);
+    await fireEvent.click(screen.getByTestId("train-sample"));
+    await waitFor(() => expect(nav.place).toBe("run"));
+    expect(engine.submit).toHaveBeenCalledWith({ stage: "pretrain" });
+  });
+
+  it("speaks Chinese", async () => {
+    language.choose("zh");
+    await dropBoth();
+    expect(await screen.findByText(/^开始 · /, {}, { timeout: 8000 })).toBeTruthy();
+  });
+});
