@@ -154,9 +154,9 @@ impl Desk {
         }
     }
 
-    /// Text of the element with this mark.
+    /// Text of the element with this mark, whether it can be selected or not.
     pub async fn text(&self, mark: &str) -> String {
-        self.find(mark).await.text().await.unwrap_or_default()
+        self.find(mark).await.prop("textContent").await.ok().flatten().unwrap_or_default()
     }
 
     /// Waits until the text of an element satisfies something.
@@ -170,11 +170,6 @@ impl Desk {
             assert!(begun.elapsed() < PATIENCE, "{mark} still says: {text}\n{}", self.seen().await);
             tokio::time::sleep(LOOK).await;
         }
-    }
-
-    /// Presses keys, wherever the page has them.
-    pub async fn keys(&self, keys: &str) {
-        self.page().action_chain().send_keys(keys).perform().await.unwrap();
     }
 
     /// Runs a script in the page.
@@ -215,15 +210,23 @@ impl Desk {
     pub async fn picture(&self, name: &str) {
         let folder = crate::source::root().join("target/screenshots");
         std::fs::create_dir_all(&folder).unwrap();
-        let png = self.page().screenshot_as_png().await.unwrap();
-        assert!(png.len() > 2000, "{name} is an empty picture");
+        let begun = std::time::Instant::now();
+        // A window that has just come up has nothing drawn yet.
+        let png = loop {
+            let png = self.page().screenshot_as_png().await.unwrap();
+            if png.len() > 10_000 {
+                break png;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{name} is an empty picture");
+            tokio::time::sleep(LOOK).await;
+        };
         std::fs::write(folder.join(format!("{name}.png")), png).unwrap();
     }
 
     /// What the page shows, for messages of failed tests.
     async fn seen(&self) -> String {
         self.picture("failed").await;
-        let body = self.page().execute("return document.body.innerText", Vec::<Value>::new()).await;
+        let body = self.page().execute("return document.body.textContent", Vec::<Value>::new()).await;
         let text = body.map(|b| b.json().as_str().unwrap_or_default().to_owned()).unwrap_or_default();
         format!("--- page\n{text}\n--- driver\n{}", self.said())
     }

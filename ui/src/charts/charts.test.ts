@@ -247,6 +247,16 @@ describe("axis", () => {
     expect(high).toBeGreaterThan(2);
   });
 
+  test("a smoothed constant that wavers by rounding does not count for ever", () => {
+    const wavering = 2e-5 * (1 + Number.EPSILON);
+    expect(linear(2e-5, wavering, 3)).toEqual([2e-5]);
+    expect(linear(0, 1, Infinity).length).toBeLessThanOrEqual(101);
+    expect(linear(0, Infinity, 3)).toEqual([0]);
+    expect(clock(0, Infinity, 3)).toEqual([]);
+    const [low, high] = padded(2e-5, wavering, false, null);
+    expect(high - low).toBeGreaterThan(1e-6);
+  });
+
   test("nearest point", () => {
     expect(nearest([0, 10, 20], 14)).toBe(1);
     expect(nearest([], 1)).toBe(-1);

@@ -1,10 +1,15 @@
 // Round places for the labels of an axis.
 
+/** More labels than this fit on no screen. */
+const MOST = 100;
+/** Narrower than this part of its values a range is only rounding: counting in its steps would not move. */
+const ROUNDING = 1e-9;
+
 /** Steps of 1, 2 or 5 times a power of ten, about `count` of them. */
 export function linear(min: number, max: number, count: number): number[] {
   const span = max - min;
-  if (!(span > 0) || !Number.isFinite(span)) return Number.isFinite(min) ? [min] : [];
-  const rough = span / Math.max(1, count);
+  if (!Number.isFinite(span) || !(span > ROUNDING * Math.max(Math.abs(min), Math.abs(max)))) return Number.isFinite(min) ? [min] : [];
+  const rough = span / Math.min(MOST, Math.max(1, count));
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = ([1, 2, 5, 10].find((m) => m * power >= rough) ?? 10) * power;
   const ticks: number[] = [];
@@ -17,7 +22,8 @@ const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10
 
 /** Seconds in steps that a clock knows. */
 export function clock(min: number, max: number, count: number): number[] {
-  const rough = (max - min) / Math.max(1, count);
+  const rough = (max - min) / Math.min(MOST, Math.max(1, count));
+  if (!Number.isFinite(rough)) return [];
   const step = TIMES.find((s) => s >= rough) ?? Math.ceil(rough / 86400) * 86400;
   if (rough < 1) return linear(min, max, count);
   const ticks: number[] = [];
@@ -27,7 +33,7 @@ export function clock(min: number, max: number, count: number): number[] {
 
 /** 1, 2 and 5 in each power of ten; evenly spaced where the range is narrow. */
 export function logarithmic(min: number, max: number, count: number): number[] {
-  if (!(min > 0) || !(max > min)) return linear(min, max, count);
+  if (!(min > 0) || !(max > min) || !Number.isFinite(max)) return linear(min, max, count);
   if (max / min < 20) return linear(min, max, count).filter((v) => v > 0);
   const ticks: number[] = [];
   const wide = max / min > 10 ** count;
@@ -50,6 +56,8 @@ export function padded(min: number | null, max: number | null, log: boolean, flo
     return [low / air, high * air];
   }
   const low = floor !== null ? Math.min(floor, min) : min;
-  const span = max - low || Math.abs(max) || 1;
+  // A steady value that differs only by rounding (a smoothed constant) is drawn as a steady value.
+  const largest = Math.max(Math.abs(max), Math.abs(low));
+  const span = max - low > 2 * ROUNDING * largest ? max - low : largest || 1;
   return [floor !== null && min >= floor ? floor : low - span * 0.08, max + span * 0.08];
 }

@@ -95,12 +95,16 @@ class Jobs {
   /** Polls until the returned function is called; a hidden window asks less often, but still tells what ended. */
   watch(): () => void {
     let timer: ReturnType<typeof setTimeout>;
+    let ended = false;
     const again = async (): Promise<void> => {
       await this.refresh();
-      timer = setTimeout(again, document.hidden ? PERIOD * 5 : PERIOD);
+      if (!ended) timer = setTimeout(() => void again(), document.hidden ? PERIOD * 5 : PERIOD);
     };
     void again();
-    return () => clearTimeout(timer);
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
   }
 }
 

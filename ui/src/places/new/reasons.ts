@@ -2,8 +2,9 @@
  * The planner's reasons in the page's language. The engine says them in English; those known here have a text in both
  * catalogues, any other is shown as it came.
  */
-import { t, type Args, type Key } from "../../i18n";
+import { maybe, t, type Args, type Key } from "../../i18n";
 import type { Plan } from "../../api/bindings/Plan";
+import type { Reason } from "../../api/bindings/Reason";
 
 const KNOWN: [RegExp, Key, string[]][] = [
   [/^usual for low-rank adapters/, "why.rate_lora", []],
@@ -35,4 +36,11 @@ export function reasonText(why: string): string {
 export function reasonOf(plan: Plan | null, field: string): string | null {
   const found = plan?.reasons.find((reason) => reason.field === field);
   return found ? reasonText(found.why) : null;
+}
+
+/** What was noted while reading: rows left out by kind, in words; other notes as they came. */
+export function noteText(note: Reason): string {
+  const kinds = [...note.why.matchAll(/(\d+) × (\w+)/g)].map((m) => t("new.problem_rows", { n: m[1] ?? "", what: maybe(`problem.${m[2]}`) ?? m[2] ?? "" }));
+  if (note.field === "data.train" && kinds.length) return t("new.left_out", { n: parseInt(note.value, 10), what: kinds.join(", ") });
+  return note.value === "note" ? note.why : `${note.value}: ${note.why}`;
 }
