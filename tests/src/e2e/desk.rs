@@ -117,6 +117,9 @@ impl Desk {
             .env("DISPLAY", &self.display)
             .env("LANG", "C.UTF-8")
             .env("GDK_BACKEND", "x11")
+            // Drawn at once and without a graphics stack: a picture then never waits for a frame.
+            .env("WEBKIT_DISABLE_COMPOSITING_MODE", "1")
+            .env("WEBKIT_DISABLE_DMABUF_RENDERER", "1")
             .env("LIBGL_ALWAYS_SOFTWARE", "1")
             .env("NO_AT_BRIDGE", "1")
             .env_remove("WAYLAND_DISPLAY")
