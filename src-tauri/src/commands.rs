@@ -260,7 +260,7 @@ pub async fn checkpoints(shell: Shared<'_>, ask: Ask<asked::Kept>) -> Outcome<Ve
 #[tauri::command]
 pub async fn remove(shell: Shared<'_>, ask: Ask<asked::Job>) -> Outcome<()> {
     let shell = Arc::clone(&shell);
-    apart(move || shell.engine(|engine| engine.delete(&ask.0.id))).await
+    apart(move || shell.engine(|engine| engine.delete(&ask.0.id).map(drop))).await
 }
 
 /// Takes a job out of the trash.
