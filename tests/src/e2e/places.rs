@@ -83,7 +83,6 @@ async fn a_model_and_data_that_were_dropped_become_a_running_job() {
     }
     let desk = Desk::with_window().await;
     desk.find("new-empty").await;
-    desk.picture("new-empty").await;
     let model = model_with_a_hard_name(&desk);
     let data = desk.lab.path("questions é.jsonl");
     std::fs::rename(desk.lab.chat(300), &data).unwrap();

@@ -24,7 +24,7 @@ describe("numbers", () => {
 
 describe("sizes", () => {
   it("are powers of 1024", () => {
-    expect([size(0), size(1023), size(1024 ** 2), size(3.1 * 1024 ** 3)]).toEqual(["0\u2009B", "1\u2009KB", "1\u2009MB", "3.1\u2009GB"]);
+    expect([size(0), size(900), size(1024 ** 2), size(3.1 * 1024 ** 3)]).toEqual(["0\u2009B", "900\u2009B", "1\u2009MB", "3.1\u2009GB"]);
   });
   it("are read as the job file reads them", () => {
     expect([parseSize("64MB"), parseSize("1.5 GB"), parseSize("210 MB"), parseSize("much")]).toEqual([64 << 20, 1.5 * 1024 ** 3, 210 << 20, null]);

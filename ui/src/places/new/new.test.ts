@@ -13,6 +13,9 @@ const engine = vi.hoisted(() => ({
 }));
 vi.mock("../../api/client", () => ({ ...engine, problemOf: (e: unknown) => e }));
 
+/** A loaded machine is slow, and that is no failure. */
+const SOON = { timeout: 60_000 };
+
 /** The wish of the newest question. */
 const asked = (): Wish => engine.plan.mock.calls.at(-1)?.[0] as Wish;
 
@@ -34,19 +37,19 @@ async function dropBoth(): Promise<void> {
   render(New);
   go.files([MODEL.path]);
   go.files([DATA.path]);
-  await screen.findByTestId("model-card");
-  await screen.findByTestId("data-card");
+  await screen.findByTestId("model-card", {}, SOON);
+  await screen.findByTestId("data-card", {}, SOON);
 }
 
 describe("New", () => {
   it("starts a job in three actions", async () => {
     render(New);
     go.files([MODEL.path]); // one: the model
-    await screen.findByTestId("model-card");
+    await screen.findByTestId("model-card", {}, SOON);
     go.files([DATA.path]); // two: the data
-    const start = await screen.findByText("Start · 2 min 0 s · 1\u2009GB of 4\u2009GB", {}, { timeout: 8000 });
+    const start = await screen.findByText("Start · 2 min 0 s · 1\u2009GB of 4\u2009GB", {}, SOON);
     await fireEvent.click(start); // three
-    await waitFor(() => expect(nav.place).toBe("run"));
+    await waitFor(() => expect(nav.place).toBe("run"), SOON);
     expect(nav.job).toBe("job-1");
     const wish = engine.submit.mock.calls[0]?.[0] as Wish;
     expect(wish.stage).toBe("sft");
@@ -57,20 +60,20 @@ describe("New", () => {
 
   it("starts with Ctrl+Enter too", async () => {
     await dropBoth();
-    await screen.findByText(/^Start · /, {}, { timeout: 8000 });
+    await screen.findByText(/^Start · /, {}, SOON);
     await fireEvent.keyDown(window, { key: "Enter", ctrlKey: true });
-    await waitFor(() => expect(engine.submit).toHaveBeenCalledOnce());
+    await waitFor(() => expect(engine.submit).toHaveBeenCalledOnce(), SOON);
   });
 
   it("shows a refusal with its numbers, and a remedy that applies", async () => {
     engine.plan.mockRejectedValueOnce(REFUSAL);
     await dropBoth();
-    const remedy = await screen.findByTestId("remedy-length", {}, { timeout: 8000 });
+    const remedy = await screen.findByTestId("remedy-length", {}, SOON);
     expect(screen.getByTestId("overflow-bar").dataset.over).toBe("true");
     expect(screen.getByTestId("refusal").dataset.code).toBe("out_of_memory");
     expect(screen.getByTestId<HTMLButtonElement>("start").disabled).toBe(true);
     await fireEvent.click(remedy);
-    await screen.findByText(/^Start · /, {}, { timeout: 8000 });
+    await screen.findByText(/^Start · /, {}, SOON);
     expect(asked().data?.max_length).toBe(768);
     expect(screen.getByTestId("field-length").dataset.changed).toBe("true");
   });
@@ -84,22 +87,22 @@ describe("New", () => {
       return new Promise<Plan>((resolve) => answers.push((plan) => { open -= 1; resolve(plan); }));
     });
     await dropBoth();
-    await waitFor(() => expect(answers).toHaveLength(1), { timeout: 8000 });
+    await waitFor(() => expect(answers).toHaveLength(1), SOON);
     await fireEvent.input(screen.getByTestId("learning-rate"), { target: { value: "1e-4" } });
     await new Promise((r) => setTimeout(r, 600));
     expect(answers).toHaveLength(1);
     answers[0]?.({ ...PLAN, run: { ...PLAN.run, steps: 9999 } });
-    await waitFor(() => expect(answers).toHaveLength(2));
+    await waitFor(() => expect(answers).toHaveLength(2), SOON);
     expect(screen.queryByTestId("plan-duration")).toBeNull();
     expect(asked().optimizer?.learning_rate).toBe(1e-4);
     answers[1]?.(PLAN);
-    expect((await screen.findByTestId("plan-duration")).textContent).toBe("2 min 0 s");
+    expect((await screen.findByTestId("plan-duration", {}, SOON)).textContent).toBe("2 min 0 s");
     expect(most).toBe(1);
   });
 
   it("marks a changed field, takes only what is a value, and resets", async () => {
     await dropBoth();
-    await screen.findByText(/^Start · /, {}, { timeout: 8000 });
+    await screen.findByText(/^Start · /, {}, SOON);
     await fireEvent.input(screen.getByTestId("epochs"), { target: { value: "many" } });
     expect(screen.getByTestId("start").textContent).toContain("A setting is not right");
     await fireEvent.click(screen.getByTestId("field-epochs-reset"));
@@ -112,12 +115,12 @@ describe("New", () => {
     expect(screen.getByTestId("row-problem-empty_answer").textContent).toBe("2 rows: The answer is empty");
     expect(screen.getByText("row 7, line 7: the answer is empty")).toBeTruthy();
     await fireEvent.change(screen.getByTestId("row-action-empty_answer"), { target: { value: "refuse" } });
-    await waitFor(() => expect(asked().data?.rows).toEqual({ empty_answer: "refuse" }), { timeout: 8000 });
+    await waitFor(() => expect(asked().data?.rows).toEqual({ empty_answer: "refuse" }), SOON);
   });
 
   it("shows tokens as the trainer sees them, control characters visible", async () => {
     await dropBoth();
-    const tokens = await screen.findByTestId("tokens", {}, { timeout: 8000 });
+    const tokens = await screen.findByTestId("tokens", {}, SOON);
     expect(tokens.querySelector(".special")?.textContent).toBe("<|im_start|>");
     expect(tokens.querySelector("[data-kind=trained]")?.textContent).toBe("b\u2407");
   });
@@ -126,20 +129,20 @@ describe("New", () => {
     engine.inspect.mockResolvedValue([{ path: "/x.pdf", kind: "unknown", problem: { code: "format_unknown", what: "a PDF", why: "", kept: "", remedy: "", place: {} } }]);
     render(New);
     go.files(["/x.pdf"]);
-    expect((await screen.findByTestId("refused-item")).textContent).toContain("a PDF");
+    expect((await screen.findByTestId("refused-item", {}, SOON)).textContent).toContain("a PDF");
   });
 
   it("trains the sample with one button", async () => {
     engine.sampleSpec.mockResolvedValue({ stage: "pretrain" });
     render(New);
     await fireEvent.click(screen.getByTestId("train-sample"));
-    await waitFor(() => expect(nav.place).toBe("run"));
+    await waitFor(() => expect(nav.place).toBe("run"), SOON);
     expect(engine.submit).toHaveBeenCalledWith({ stage: "pretrain" });
   });
 
   it("speaks Chinese", async () => {
     language.choose("zh");
     await dropBoth();
-    expect(await screen.findByText(/^开始 · /, {}, { timeout: 8000 })).toBeTruthy();
+    expect(await screen.findByText(/^开始 · /, {}, SOON)).toBeTruthy();
   });
 });
