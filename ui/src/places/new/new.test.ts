@@ -47,7 +47,7 @@ describe("New", () => {
     go.files([MODEL.path]); // one: the model
     await screen.findByTestId("model-card", {}, SOON);
     go.files([DATA.path]); // two: the data
-    const start = await screen.findByText("Start · 2 min 0 s · 1\u2009GB of 4\u2009GB", {}, SOON);
+    const start = await screen.findByText("Start · 2 min 0 s · 1 GB of 4 GB", {}, SOON);
     await fireEvent.click(start); // three
     await waitFor(() => expect(nav.place).toBe("run"), SOON);
     expect(nav.job).toBe("job-1");
