@@ -1,5 +1,6 @@
 // Titles of all kinds of problem, by code.
 export default {
+  "problem.usage": "The command is not used as it is meant",
   "problem.job_invalid": "The job cannot be understood",
   "problem.setting_invalid": "This setting is out of range",
   "problem.not_supported": "Not part of this version",

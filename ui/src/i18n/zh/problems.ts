@@ -1,4 +1,5 @@
 export default {
+  "problem.usage": "命令的用法不对",
   "problem.job_invalid": "任务内容无法识别",
   "problem.setting_invalid": "这个设置超出范围",
   "problem.not_supported": "本版本不支持",
