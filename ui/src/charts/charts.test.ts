@@ -4,6 +4,7 @@ import type { Entry } from "../api/bindings/Entry";
 import type { Step } from "../api/bindings/Step";
 import { eta, StepTimes } from "./eta";
 import { emptyFrame, join, nearest, smooth, thin, type Frame } from "./frame";
+import { stepsEnd } from "./layout";
 import { cluster } from "./marks";
 import { StepRing } from "./ring";
 import { RunCurve, withGaps } from "./run-curve";
@@ -255,6 +256,15 @@ describe("axis", () => {
     expect(clock(0, Infinity, 3)).toEqual([]);
     const [low, high] = padded(2e-5, wavering, false, null);
     expect(high - low).toBeGreaterThan(1e-6);
+  });
+
+  test("a young run fills the picture, an old one sees its end", () => {
+    expect(stepsEnd(0, 20_000)).toBe(16);
+    expect(stepsEnd(46, 20_000)).toBe(64);
+    expect(stepsEnd(50, 20_000)).toBe(128);
+    expect(stepsEnd(16_000, 20_000)).toBe(20_000);
+    expect(stepsEnd(60, 60)).toBe(60);
+    expect(stepsEnd(70, 60)).toBe(70);
   });
 
   test("nearest point", () => {

@@ -10,6 +10,13 @@ export interface Heights {
   small: number;
 }
 
+/** Where an axis of steps ends: at the run's end, or, while most of the run is to come, at the power of two that leaves a
+ * quarter of the picture free, so that a young run fills it and the axis moves seldom. */
+export function stepsEnd(last: number, total: number): number {
+  const near = 2 ** Math.ceil(Math.log2(Math.max(16, last * 4 / 3)));
+  return Math.max(last, Math.min(total, near));
+}
+
 /** The loss takes what the three small plots leave. */
 export function heights(all: number): Heights {
   const room = Math.max(220, all) - MARKS - LABELS;

@@ -67,7 +67,7 @@ export default {
   "new.how": "How",
   "new.where": "Where",
   "new.stage": "Stage",
-  "new.stage_sft": "Instruction (SFT)",
+  "new.stage_sft": "Instruction",
   "new.stage_pretrain": "Pretrain",
   "new.why_stage_messages": "The data holds conversations with roles",
   "new.why_stage_alpaca": "The data holds instructions with answers",
