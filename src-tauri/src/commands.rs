@@ -335,7 +335,7 @@ pub async fn generate(webview: Webview, shell: Shared<'_>, ask: Ask<asked::Gener
 }
 
 fn generation(shell: &Shell, query: GenerateQuery) -> Outcome<Generate> {
-    let GenerateQuery { model, adapter, messages, prompt, max_tokens, temperature, seed, top: _ } = query;
+    let GenerateQuery { model, adapter, messages, prompt, max_tokens, temperature, seed } = query;
     shell.grants.check(&model)?;
     adapter.as_deref().map_or(Ok(()), |adapter| shell.grants.check(adapter))?;
     let prompt = match (messages, prompt) {
@@ -411,7 +411,6 @@ mod tests {
             max_tokens: 1,
             temperature: 0.0,
             seed: 1,
-            top: 0,
         };
         let outside = generation(&shell, query("/etc".into(), Some("x"))).unwrap_err();
         assert_eq!(outside.code, Code::PathOutside);

@@ -265,8 +265,6 @@ pub struct GenerateQuery {
     pub temperature: f64,
     /// Seed of sampling.
     pub seed: u64,
-    /// Likeliest tokens told beside each token; 0 = none.
-    pub top: u32,
 }
 
 /// What an export writes.

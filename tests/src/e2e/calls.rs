@@ -119,7 +119,7 @@ async fn look_back(desk: &Desk, id: &str) {
     assert_eq!(newest["verified"], json!(true), "{kept}");
     let query = json!({
         "model": newest["path"], "adapter": null, "messages": [{ "role": "user", "content": "1 + 7?" }], "prompt": null,
-        "max_tokens": 8, "temperature": 0.0, "seed": 1, "top": 0,
+        "max_tokens": 8, "temperature": 0.0, "seed": 1,
     });
     let said = good(desk, "generate", json!({ "query": query, "token": 2, "on_text": "__CHANNEL__:2" })).await;
     assert!(said["tokens"].as_u64().is_some_and(|tokens| tokens >= 1), "{said}");

@@ -32,8 +32,4 @@ temperature: number,
 /**
  * Seed of sampling.
  */
-seed: number, 
-/**
- * Likeliest tokens told beside each token; 0 = none.
- */
-top: number, };
+seed: number, };

@@ -68,7 +68,6 @@ export class Side {
           max_tokens: ask.maxTokens,
           temperature: ask.temperature,
           seed: ask.seed,
-          top: 0,
         },
         (text) => {
           if (run !== this.#run) return;
