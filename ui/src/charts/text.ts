@@ -5,7 +5,7 @@ import { t } from "../i18n";
 import * as format from "../parts/format";
 
 export {
-  absolute as absoluteText, ago as agoText, duration as spanText, exact as exactText, percent as percentText,
+  absolute as absoluteText, ago as agoText, duration as spanText, exact as exactText, exactSize as exactBytesText, named as namedText, percent as percentText,
   rate as rateText, short as shortText, size as bytesText, visible as visibleText,
 } from "../parts/format";
 

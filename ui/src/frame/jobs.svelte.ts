@@ -4,7 +4,7 @@ import { alive, job, notify } from "../api/client";
 import type { JobRow } from "../api/bindings/JobRow";
 import type { JobState } from "../api/bindings/JobState";
 import { maybe, t } from "../i18n";
-import { exact, three } from "../parts/format";
+import { exact, named, three } from "../parts/format";
 import { go, nav } from "./nav.svelte";
 import { toast } from "./toasts.svelte";
 
@@ -81,7 +81,7 @@ class Jobs {
   }
 
   #tell(row: JobRow, state: JobState): void {
-    const title = maybe(`frame.ended_${state}`, { name: row.name });
+    const title = maybe(`frame.ended_${state}`, { name: named(row.name) });
     if (!title) return;
     const body = t("frame.ended_body", { step: exact(row.steps), total: exact(row.steps_total), loss: row.final_loss === null ? "–" : three(row.final_loss) });
     void notify(title, body, row.id).catch(() => {});

@@ -130,6 +130,12 @@ export function visible(text: string): string {
   });
 }
 
+/** A name as it stands in a sentence: visible, and never so long that the sentence is lost. */
+export function named(text: string, most = 60): string {
+  const shown = visible(text);
+  return shown.length > most ? `${shown.slice(0, most - 1)}…` : shown;
+}
+
 /** The last part of a path. */
 export function baseName(path: string): string {
   const parts = path.split("/").filter(Boolean);

@@ -3,6 +3,7 @@ export default {
   "common.close": "Close",
   "common.cancel": "Cancel",
   "common.undo": "Undo",
+  "common.not_available": "Not available",
   "common.remove": "Remove",
   "key.space": "Space",
   "field.changed": "(changed)",

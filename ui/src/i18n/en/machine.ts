@@ -14,7 +14,6 @@ export default {
   "machine.link": "PCIe",
   "machine.link_value": "Gen{generation} × {width}",
   "machine.nvlinks": "NVLinks up",
-  "machine.not_available": "Not available",
   "machine.processes": "Processes",
   "machine.no_processes": "No process uses this card",
   "machine.pid": "process {pid}",

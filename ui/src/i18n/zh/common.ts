@@ -2,6 +2,7 @@ export default {
   "common.close": "关闭",
   "common.cancel": "取消",
   "common.undo": "撤销",
+  "common.not_available": "无数据",
   "common.remove": "移除",
   "key.space": "空格",
   "field.changed": "（已更改）",

@@ -13,7 +13,6 @@ export default {
   "machine.link": "PCIe",
   "machine.link_value": "第 {generation} 代 × {width}",
   "machine.nvlinks": "NVLink 在线",
-  "machine.not_available": "无数据",
   "machine.processes": "进程",
   "machine.no_processes": "没有进程使用此卡",
   "machine.pid": "进程 {pid}",

@@ -2,6 +2,7 @@
 
 import type { JobRecord } from "../../api/bindings/JobRecord";
 import { t } from "../../i18n";
+import { exact } from "../../parts/format";
 
 /** "LoRA r16", "full". */
 export function methodText(record: JobRecord): string {
@@ -10,3 +11,6 @@ export function methodText(record: JobRecord): string {
 }
 
 export const stageText = (stage: string): string => (stage === "sft" || stage === "dpo" ? stage.toUpperCase() : stage);
+
+/** All of a duration in seconds, for hovering. */
+export const exactSpanText = (seconds: number | null): string => (seconds === null ? "–" : t("run.seconds", { n: exact(seconds, 1) }));

@@ -22,7 +22,7 @@ export function tunedOf(record: JobRecord, checkpoint: CheckpointRow): Speaker {
   return { model: checkpoint.path, adapter: null };
 }
 
-/** Checkpoints that can speak, newest first. */
+/** Checkpoints that can be gone on from, tried and exported; newest first. */
 export function usable(checkpoints: CheckpointRow[]): CheckpointRow[] {
-  return checkpoints.filter((c) => c.complete && !c.problem).sort((a, b) => b.step - a.step);
+  return checkpoints.filter((c) => c.complete && !c.problem && c.verified !== false).sort((a, b) => b.step - a.step);
 }
