@@ -1,5 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
 import type { JobRow } from "../../api/bindings/JobRow";
+import { look, MOST_COMPARED, overlay } from "../../charts/overlay";
 import { PAGE, Pages } from "./pages";
 import { changesOf, flatten, valueText } from "./settings";
 import { scrollFor, visible } from "./visible";
@@ -67,6 +68,20 @@ describe("pages", () => {
     await new Promise((done) => setTimeout(done));
     expect(pages.total).toBe(2);
     expect(pages.get(0)?.id).toBe("job-2");
+  });
+});
+
+describe("curves over each other", () => {
+  test("keep their own places: none where a curve has no point, null where it was not finite", () => {
+    const joined = overlay([[[1, 5], [3, null]], [[2, 7], [3, 8]], []]);
+    expect(joined.x).toEqual([1, 2, 3]);
+    expect(joined.columns).toEqual([[5, undefined, null], [undefined, 7, 8], [undefined, undefined, undefined]]);
+  });
+
+  test("differ in colour and in dashes", () => {
+    const looks = Array.from({ length: MOST_COMPARED }, (_, i) => look(i));
+    expect(new Set(looks.map((l) => l.colour)).size).toBe(MOST_COMPARED);
+    expect(new Set(looks.map((l) => l.dash.join(" "))).size).toBe(MOST_COMPARED);
   });
 });
 

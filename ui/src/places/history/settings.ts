@@ -1,6 +1,7 @@
 // Settings as lines of a table: nested ones by their dotted key, as a job file writes them.
 
 import type { JsonValue } from "../../api/bindings/serde_json/JsonValue";
+import { baseName, rate } from "../../parts/format";
 
 export interface Setting {
   key: string;
@@ -13,6 +14,15 @@ export function valueText(value: JsonValue | undefined): string {
   if (typeof value === "string") return value;
   if (Array.isArray(value)) return value.map(valueText).join(", ");
   return JSON.stringify(value);
+}
+
+/** The same in a narrow column: a number without the noise of its last digits, a path by its last part. */
+export function shortValueText(value: JsonValue | undefined): string {
+  if (Array.isArray(value)) return value.map(shortValueText).join(", ");
+  if (typeof value === "number" && !Number.isInteger(value)) return rate(value);
+  if (typeof value === "string" && value.length > 24 && value.includes("/")) return `…/${baseName(value)}`;
+  if (typeof value === "string" && /^[0-9a-z:]{32,}$/.test(value)) return `${value.slice(0, 16)}…`;
+  return valueText(value);
 }
 
 /** All leaves of an object, in its order. Empty objects and lists are left out. */
