@@ -3,6 +3,7 @@
 import { alive, job, notify } from "../api/client";
 import type { JobRow } from "../api/bindings/JobRow";
 import type { JobState } from "../api/bindings/JobState";
+import type { JobWord } from "../api/bindings/JobWord";
 import { maybe, t } from "../i18n";
 import { exact, named, three } from "../parts/format";
 import { go, nav } from "./nav.svelte";
@@ -22,11 +23,19 @@ class Jobs {
   left = $state.raw<Record<string, number | null>>({});
   /** Jobs that ended without being told to and were not looked at since. */
   attention = $state.raw<{ id: string; state: JobState; name: string }[]>([]);
+  /** Jobs whose pause or stop was asked for in this window: that they did so is no news. */
+  #asked = new Set<string>();
   #seen = new Map<string, Seen>();
   #asking = false;
 
   count(...states: JobState[]): number {
     return this.rows.filter((row) => states.includes(row.state)).length;
+  }
+
+  /** Remembers that a person asked for it. */
+  asked(id: string, word: JobWord): void {
+    if (word === "pause" || word === "stop") this.#asked.add(id);
+    else this.#asked.delete(id);
   }
 
   looked(id: string): void {
@@ -45,7 +54,7 @@ class Jobs {
       this.rows = now;
       this.#keep(now);
       for (const row of gone) await this.#ended(row.id);
-      for (const row of paused) if (nav.job !== row.id || nav.place !== "run") this.#tell(row, "paused");
+      for (const row of paused) if (!this.#asked.delete(row.id)) this.#tell(row, "paused");
     } catch {
       // The machine strip says when the engine does not answer; one missed second is nothing.
     } finally {
@@ -74,7 +83,8 @@ class Jobs {
     this.#seen.delete(id);
     try {
       const record = await job(id);
-      this.#tell(record, record.state);
+      const wanted = this.#asked.delete(id) && record.state === "stopped";
+      if (!wanted) this.#tell(record, record.state);
     } catch {
       // Deleted meanwhile: nothing to tell.
     }

@@ -13,6 +13,8 @@ import type { Step } from "../../api/bindings/Step";
 import { eta, StepTimes, type Eta } from "../../charts/eta";
 import { emptyFrame, newest } from "../../charts/frame";
 import { RunCurve, type Picture } from "../../charts/run-curve";
+import { jobs } from "../../frame/jobs.svelte";
+import { usable } from "../try/sides";
 
 const ALIVE: readonly JobState[] = ["queued", "starting", "running", "paused", "stopping"];
 export const isAlive = (state: JobState): boolean => ALIVE.includes(state);
@@ -53,6 +55,14 @@ export class LiveJob {
       changed: () => this.#paint(),
       failed: (error) => (this.trouble = client.problemOf(error)),
     });
+  }
+
+  /** Steps whose checkpoint is there to go on from, as far as the record and what came since tell. */
+  get kept(): number[] {
+    const known = usable(this.record?.checkpoints ?? []).map((c) => c.step);
+    const newest = Math.max(0, ...known);
+    const since = this.picture.marks.filter((m) => m.kind === "checkpoint" && m.step > newest).map((m) => m.step);
+    return [...known, ...since];
   }
 
   get alive(): boolean {
@@ -200,6 +210,7 @@ export class LiveJob {
     const ended = !this.alive;
     this.asked = word;
     try {
+      jobs.asked(this.id, word);
       const state = await client.request(this.id, word);
       if (this.#closed) return;
       // Checkpoints leave the state alone, and steps may have come since the answer was made.
