@@ -222,6 +222,10 @@ export class LiveJob {
         void this.refresh();
         this.curve.reload();
       }
+    } catch (error) {
+      // It was refused: what the job does from now on is its own doing.
+      jobs.asked(this.id, "resume");
+      throw error;
     } finally {
       this.asked = null;
     }
