@@ -83,16 +83,24 @@ impl Engine {
         intake::inspect(paths)
     }
 
-    /// One record as the trainer will see it. `row` counts from 1.
-    pub fn preview(&self, model: &Path, data: &Path, row: u64, max_length: Option<u32>) -> Outcome<Preview> {
+    /// One record as the trainer will see it. `row` counts from 1, over all training files.
+    pub fn preview(&self, spec: &JobSpec, row: u64) -> Outcome<Preview> {
+        let context = match &spec.model.path {
+            Some(path) => formats::model_folder::ModelFolder::open(path)?.config().context,
+            None => sketch(spec)?.context,
+        };
+        let (max_length, _) = plan::max_length(spec, context);
+        self.read(&verb::Read::Preview { spec: Box::new(spec.clone()), row, max_length }, &mut |_| {})
+    }
+
+    /// The job that a look at a model and data alone means: answers are learnt, or texts as a whole.
+    pub fn look_job(model: &Path, data: &Path, max_length: Option<u32>) -> Outcome<JobSpec> {
         let (model, data) = (absolute(model)?, absolute(data)?);
-        let config = formats::model_folder::ModelFolder::open(&model)?.config().clone();
         let mut spec = look_spec(model, data.clone(), stage_of(&data)?);
         if let Some(limit) = max_length {
             spec.data.max_length = protocol::job::Auto::Is(limit);
         }
-        let (max_length, _) = plan::max_length(&spec, config.context);
-        self.read(&verb::Read::Preview { spec: Box::new(spec), row, max_length }, &mut |_| {})
+        Ok(spec)
     }
 
     /// The complete plan of a job, for this machine or the one a file describes. Tokenises the data where no cache fits.
@@ -355,7 +363,7 @@ impl Engine {
 
     fn prepare_preset(&self, spec: &JobSpec, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
         let name = spec.model.preset.as_deref().unwrap_or_default();
-        let sketch = plan::preset(name, 512)?;
+        let sketch = sketch(spec)?;
         plan::check(spec, &sketch)?;
         let (max_length, _) = plan::max_length(spec, sketch.context);
         let tokens = self.tokenise(spec, max_length, 0, on_line)?;
@@ -527,6 +535,11 @@ fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
         snapshot: Default::default(),
         machine: Default::default(),
     }
+}
+
+/// A built-in shape before its vocabulary is known.
+fn sketch(spec: &JobSpec) -> Outcome<protocol::facts::ModelConfig> {
+    plan::preset(spec.model.preset.as_deref().unwrap_or_default(), 512)
 }
 
 /// Text rows are learnt whole; anything else is a conversation.

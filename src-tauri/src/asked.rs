@@ -35,7 +35,7 @@ asked! {
     /// `inspect`.
     Paths { paths: Vec<PathBuf> }
     /// `preview`.
-    Record { model: PathBuf, data: PathBuf, row: u64, max_length: Option<u32> }
+    Record { spec: JobSpec, row: u64 }
     /// `plan`.
     Planning { spec: JobSpec, on_line: JavaScriptChannelId }
     /// `submit`.

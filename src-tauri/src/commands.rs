@@ -122,10 +122,8 @@ pub async fn inspect(shell: Shared<'_>, ask: Ask<asked::Paths>) -> Outcome<Vec<I
 pub async fn preview(shell: Shared<'_>, ask: Ask<asked::Record>) -> Outcome<Preview> {
     let shell = Arc::clone(&shell);
     apart(move || {
-        let asked::Record { model, data, row, max_length } = ask.0;
-        shell.grants.check(&model)?;
-        shell.grants.check(&data)?;
-        shell.engine(|engine| engine.preview(&model, &data, row, max_length))
+        let spec = whole(&shell, &ask.0.spec)?;
+        shell.engine(|engine| engine.preview(&spec, ask.0.row))
     })
     .await
 }

@@ -9,6 +9,8 @@ use protocol::job::{Stage, TooLong};
 use protocol::{Code, Outcome, Problem};
 use std::ops::Range;
 
+const TOO_SHORT: &str = "the text is too short: nothing in it can be predicted";
+
 /// Tokens of one sample and which of them are targets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
@@ -41,6 +43,17 @@ pub enum Made {
     Samples(Vec<Sample>),
     /// Left out, and why.
     Dropped(Code, String),
+}
+
+/// What the samples of a record leave out of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cut {
+    /// Nothing.
+    Nothing,
+    /// These tokens of the prompt.
+    Prompt(Range<usize>),
+    /// The record, and why.
+    Everything(Code, String),
 }
 
 /// One record as rendered and tokenised, before any cut; what a preview shows.
@@ -123,47 +136,65 @@ impl Sampler<'_> {
 
     /// Windows of at most `max_length` tokens; the first token of each is no target, so one of a single token is none.
     fn windows(&self, whole: Sample) -> Made {
-        let size = self.settings.max_length.max(2) as usize;
+        let size = self.window();
         let most = if self.settings.end_of_text { usize::MAX } else { 1 };
         let parts = whole.ids.chunks(size).zip(whole.trained.chunks(size)).take(most);
         let samples: Vec<Sample> =
             parts.filter(|(ids, _)| ids.len() > 1).map(|(ids, trained)| sample(ids, trained)).collect();
         if samples.is_empty() {
-            return Made::Dropped(Code::RowInvalid, "the text is too short: nothing in it can be predicted".into());
+            return Made::Dropped(Code::RowInvalid, TOO_SHORT.into());
         }
         Made::Samples(samples)
     }
 
+    /// Tokens of a window of plain text.
+    pub fn window(&self) -> usize {
+        self.settings.max_length.max(2) as usize
+    }
+
     fn fit(&self, whole: Sample, record: &Record) -> Outcome<Made> {
-        let Some(first) = whole.trained.iter().position(|t| *t != 0) else {
-            return Ok(Made::Dropped(Code::RowInvalid, "no token of the conversation would be trained".into()));
-        };
-        let (length, most) = (whole.ids.len(), self.settings.max_length as usize);
-        if length <= most {
-            return Ok(Made::Samples(vec![whole]));
-        }
-        let why = format!("the conversation has {length} tokens, the limit is {most} tokens");
-        match self.settings.too_long {
-            TooLong::Drop => Ok(Made::Dropped(Code::RowTooLong, why)),
-            TooLong::Refuse => Err(Problem::new(Code::RowTooLong, why)
-                .row(record.row)
-                .line(record.line)
-                .field("data.too_long")
-                .remedy("raise data.max_length, or set data.too_long to \"drop\" or \"truncate_prompt\"")),
-            TooLong::TruncatePrompt => Ok(self.cut_prompt(&whole, first, length - most, why)),
+        match self.cut(&whole, &record.content) {
+            Cut::Nothing => Ok(Made::Samples(vec![whole])),
+            Cut::Prompt(out) => {
+                let ids = [&whole.ids[..out.start], &whole.ids[out.end..]].concat();
+                let trained = [&whole.trained[..out.start], &whole.trained[out.end..]].concat();
+                Ok(Made::Samples(vec![sample(&ids, &trained)]))
+            }
+            Cut::Everything(Code::RowTooLong, why) if self.settings.too_long == TooLong::Refuse => {
+                Err(Problem::new(Code::RowTooLong, why)
+                    .row(record.row)
+                    .line(record.line)
+                    .field("data.too_long")
+                    .remedy("raise data.max_length, or set data.too_long to \"drop\" or \"truncate_prompt\""))
+            }
+            Cut::Everything(code, why) => Ok(Made::Dropped(code, why)),
         }
     }
 
-    /// Takes `excess` tokens away left of the first answer, which keeps at least one token before it; a beginning token
-    /// stays.
-    fn cut_prompt(&self, whole: &Sample, first: usize, excess: usize, why: String) -> Made {
-        let kept = usize::from(whole.ids.first().copied() == self.tokenizer.bos() && self.tokenizer.bos().is_some());
-        if kept + excess >= first {
-            return Made::Dropped(Code::RowTooLong, format!("{why}; the prompt alone is too short to be cut"));
+    /// What a record's samples leave out. A cut prompt loses tokens left of the first answer, which keeps at least one
+    /// token before it; a beginning token stays.
+    pub fn cut(&self, whole: &Sample, content: &Content) -> Cut {
+        if let Content::Text(_) = content {
+            let short = whole.ids.len() < 2;
+            return if short { Cut::Everything(Code::RowInvalid, TOO_SHORT.into()) } else { Cut::Nothing };
         }
-        let ids = [&whole.ids[..kept], &whole.ids[kept + excess..]].concat();
-        let trained = [&whole.trained[..kept], &whole.trained[kept + excess..]].concat();
-        Made::Samples(vec![sample(&ids, &trained)])
+        let Some(first) = whole.trained.iter().position(|t| *t != 0) else {
+            return Cut::Everything(Code::RowInvalid, "no token of the conversation would be trained".into());
+        };
+        let (length, most) = (whole.ids.len(), self.settings.max_length as usize);
+        if length <= most {
+            return Cut::Nothing;
+        }
+        let why = format!("the conversation has {length} tokens, the limit is {most} tokens");
+        if self.settings.too_long != TooLong::TruncatePrompt {
+            return Cut::Everything(Code::RowTooLong, why);
+        }
+        let kept = usize::from(whole.ids.first().copied() == self.tokenizer.bos() && self.tokenizer.bos().is_some());
+        let past = kept + (length - most);
+        if past >= first {
+            return Cut::Everything(Code::RowTooLong, format!("{why}; the prompt alone is too short to be cut"));
+        }
+        Cut::Prompt(kept..past)
     }
 }
 

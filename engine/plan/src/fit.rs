@@ -8,7 +8,12 @@ use crate::{CPU, Model, Reasons, memory, room, size, time};
 use protocol::facts::{MachineFacts, PROJECTIONS};
 use protocol::job::{self, OptimizerKind};
 use protocol::plan::{Alternative, ArenaLine, Method, PlannedRun, Predicted, Recompute};
+use protocol::problem::Way;
 use protocol::{Code, JobSpec, Outcome, Problem};
+
+const BUDGET: &str = "machine.device_memory";
+const LENGTH: &str = "data.max_length";
+const RANK: &str = "model.adapter.rank";
 
 /// On a CPU the weights are read from memory once a product, whatever the rows: beyond this many tokens that cost is
 /// below a hundredth of the step and a larger micro-batch only takes memory.
@@ -62,7 +67,6 @@ pub(crate) struct Budget {
 impl Budget {
     /// The budget asked for, at most what the host has beyond its reserve.
     pub(crate) fn of(spec: &JobSpec, machine: &MachineFacts, reasons: &mut Reasons) -> Budget {
-        const FIELD: &str = "machine.device_memory";
         let reserve = room::reserve(machine.host_memory_total);
         let most = machine.host_memory_total - reserve;
         let total = size(machine.host_memory_total, false);
@@ -71,7 +75,7 @@ impl Budget {
             return Budget { bytes, most };
         }
         let why = format!("{total} of memory less a reserve of {} for everything else", size(reserve, true));
-        reasons.add(FIELD, size(most, false), why);
+        reasons.add(BUDGET, size(most, false), why);
         Budget { bytes: most, most }
     }
 }
@@ -195,32 +199,36 @@ fn alternative(best: &Candidate, other: &Candidate) -> Alternative {
 fn refusal(load: &Load, budget: &Budget) -> Problem {
     let needed = load.smallest_bytes();
     let (needs, has) = (size(needed, true), size(budget.bytes, false));
-    let ways = remedies(load, budget, needed);
-    let remedy = if ways.is_empty() { "use a smaller model".to_owned() } else { ways.join("; ") };
-    Problem::new(Code::OutOfMemory, format!("the job needs {needs} on {CPU} and has {has}"))
+    let remedies = remedies(load, budget, needed);
+    let words: Vec<&str> = remedies.iter().map(|(words, _)| words.as_str()).collect();
+    let remedy = if words.is_empty() { "use a smaller model".to_owned() } else { words.join("; ") };
+    let problem = Problem::new(Code::OutOfMemory, format!("the job needs {needs} on {CPU} and has {has}"))
         .why(format!(
             "{needs} is its smallest setting: rows of {} tokens, one at a time, every layer computed again",
             load.row.length
         ))
         .kept("nothing was started")
-        .field("machine.device_memory")
-        .remedy(remedy)
+        .field(BUDGET)
+        .room(needed, budget.bytes)
+        .remedy(remedy);
+    remedies.into_iter().fold(problem, |problem, (_, way)| problem.way(way))
 }
 
-/// The nearest settings that fit, each checked against the table.
-fn remedies(load: &Load, budget: &Budget, needed: u64) -> Vec<String> {
+/// The nearest settings that fit, each checked against the table, in words and as settings.
+fn remedies(load: &Load, budget: &Budget, needed: u64) -> Vec<(String, Way)> {
     let fits = |load: &Load| load.smallest_bytes() <= budget.bytes;
-    let mut ways = Vec::new();
+    let mut found = Vec::new();
     if let Some(length) = longest_that_fits(load, &fits) {
-        ways.push(format!("max_length {length} fits"));
+        found.push((format!("max_length {length} fits"), Way::set(LENGTH, length)));
     }
     if let Some(way) = adapter_that_fits(load, &fits) {
-        ways.push(way);
+        found.push(way);
     }
     if needed <= budget.most {
-        ways.push(format!("a budget of {} fits", size(needed, true)));
+        let bytes = size(needed, true);
+        found.push((format!("a budget of {bytes} fits"), Way::set(BUDGET, bytes)));
     }
-    ways
+    found
 }
 
 /// The longest row below the present one that fits; the table only grows with the length.
@@ -239,7 +247,7 @@ fn longest_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<u32> {
 }
 
 /// An adapter smaller than what moves now that fits, where the model was trained before; with shorter rows if need be.
-fn adapter_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<String> {
+fn adapter_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<(String, Way)> {
     if load.model.is_scratch() {
         return None;
     }
@@ -251,10 +259,11 @@ fn adapter_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<String
         let method = Method::Lora { rank, alpha: 2.0 * rank as f64, dropout: 0.0, targets: targets.clone() };
         let smaller = Load { method: &method, ..*load };
         if fits(&smaller) {
-            return Some(format!("LoRA rank {rank} fits"));
+            return Some((format!("LoRA rank {rank} fits"), Way::set(RANK, rank)));
         }
         if let Some(length) = longest_that_fits(&smaller, fits) {
-            return Some(format!("LoRA rank {rank} with max_length {length} fits"));
+            let words = format!("LoRA rank {rank} with max_length {length} fits");
+            return Some((words, Way::set(RANK, rank).and(LENGTH, length)));
         }
     }
     None

@@ -6,6 +6,7 @@ use crate::{Model, Reasons};
 use protocol::facts::{ModelConfig, TokenFacts};
 use protocol::job::Warmup;
 use protocol::plan::{PlannedRun, PlannedSchedule, Reason};
+use protocol::problem::Way;
 use protocol::{Code, JobSpec, Outcome, Problem};
 
 /// Rows are at most this long where the job leaves it open: memory and attention time grow with it, and few answers
@@ -108,6 +109,7 @@ fn beyond_context(asked: u32, context: u32) -> Problem {
         .why("positions beyond the context were never trained")
         .field("data.max_length")
         .remedy(format!("use data.max_length = {context} or less"))
+        .way(Way::set("data.max_length", context))
 }
 
 /// Steps and rows of the whole run.

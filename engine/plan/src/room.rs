@@ -5,7 +5,11 @@
 use crate::{Model, size, time};
 use protocol::facts::{MachineFacts, TensorShape, TokenFacts};
 use protocol::plan::{Method, PlannedSnapshot};
+use protocol::problem::Way;
 use protocol::{Code, Outcome, Problem};
+
+const KEEP: &str = "snapshot.keep";
+const KEEP_BEST: &str = "snapshot.keep_best";
 
 /// The trainer itself: code, stacks, packing buffers of the matrix products, allocator slack.
 const PROCESS_BYTES: u64 = 48 << 20;
@@ -44,6 +48,7 @@ pub(crate) fn check_free_memory(device_bytes: u64, model: &Model, machine: &Mach
     Err(Problem::new(Code::OutOfMemory, format!("the job takes {needs} of memory and {free} are free now"))
         .why("other programs hold the rest; the plan itself fits this machine")
         .kept("nothing was started")
+        .room(needed, machine.host_memory_available)
         .remedy(format!("close other programs, or set machine.device_memory below {free}")))
 }
 
@@ -62,19 +67,16 @@ pub(crate) fn check_disk(snapshot: &PlannedSnapshot, checkpoint_bytes: u64, mach
         return Ok(needed);
     }
     let (needs, free) = (size(needed, true), size(machine.disk_free, false));
-    Err(Problem::new(Code::DiskFull, format!("the checkpoints need {needs} of disk and {free} are free"))
+    let problem = Problem::new(Code::DiskFull, format!("the checkpoints need {needs} of disk and {free} are free"))
         .why(format!("{copies} × {}: those kept and the one being written", size(checkpoint_bytes, true)))
         .kept("nothing was started")
-        .field("snapshot.keep")
-        .remedy(disk_remedy(copies, checkpoint_bytes, machine.disk_free, needed)))
-}
-
-fn disk_remedy(copies: u64, checkpoint_bytes: u64, free: u64, needed: u64) -> String {
-    let room = format!("free {} on this disk", size(needed - free, true));
-    match free / checkpoint_bytes {
-        fit if fit >= 2 && fit < copies => {
-            format!("{room}, or keep fewer: snapshot.keep = {} and snapshot.keep_best = 0 fit", fit - 1)
-        }
-        _ => format!("{room}, or choose a HOME on a larger one"),
-    }
+        .field(KEEP)
+        .room(needed, machine.disk_free);
+    let room = format!("free {} on this disk", size(needed - machine.disk_free, true));
+    Err(match machine.disk_free / checkpoint_bytes {
+        fit if fit >= 2 && fit < copies => problem
+            .remedy(format!("{room}, or keep fewer: {KEEP} = {} and {KEEP_BEST} = 0 fit", fit - 1))
+            .way(Way::set(KEEP, fit - 1).and(KEEP_BEST, 0)),
+        _ => problem.remedy(format!("{room}, or choose a HOME on a larger one")),
+    })
 }

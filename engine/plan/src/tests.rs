@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use protocol::facts::{DeviceFacts, MachineFacts, ModelConfig, SetFacts, TokenFacts};
 use protocol::job::{Auto, OptimizerKind, bytes};
 use protocol::plan::{ModelSource, Plan, Recompute};
+use protocol::problem::Way;
 use protocol::{Code, JobSpec, Outcome, Problem};
 use std::path::Path;
 
@@ -207,9 +208,15 @@ fn a_job_that_cannot_fit_is_refused_with_both_numbers_and_settings_that_do_fit()
     assert_eq!(problem.what, format!("the job needs {needs} on cpu and has 700 MB"));
     let ways: Vec<&str> = problem.remedy.split("; ").collect();
     assert_eq!(ways, ["LoRA rank 16 fits".to_owned(), format!("a budget of {needs} fits")]);
+    assert!(problem.room.is_some_and(|room| room.has == 700 << 20 && room.needs > room.has), "{problem:?}");
     // What the refusal promises is kept.
-    assert!(trained().set(&format!("machine.device_memory={needs}")).plan().is_ok());
-    assert!(case.set("model.adapter.rank=16").plan().is_ok());
+    assert_eq!(problem.ways.len(), 2);
+    for way in &problem.ways {
+        let changed = way.set.iter().fold(trained().set("machine.device_memory=700MB"), |case, (key, value)| {
+            case.set(&format!("{key}={value}"))
+        });
+        assert!(changed.plan().is_ok(), "{way:?}");
+    }
 }
 
 #[test]
@@ -219,6 +226,7 @@ fn shorter_rows_are_offered_where_they_are_enough() {
     let problem = case.refusal();
     let length: u32 = problem.remedy.strip_prefix("max_length ").unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((16..1024).contains(&length), "{problem:?}");
+    assert_eq!(problem.ways[0].set["data.max_length"], length.to_string());
     case.tokens = tokens(1000, 1000, 10, length as u64);
     assert!(case.plan().is_ok());
 }
@@ -243,6 +251,7 @@ fn a_full_disk_is_refused_before_anything_starts() {
     assert_eq!(problem.code, Code::DiskFull);
     assert!(problem.what.contains("need 7733 MB") && problem.what.contains("5120 MB are free"), "{problem:?}");
     assert!(problem.remedy.contains("snapshot.keep = 2 and snapshot.keep_best = 0"), "{problem:?}");
+    assert_eq!(problem.ways, [Way::set("snapshot.keep", 2).and("snapshot.keep_best", 0)]);
     assert!(case.set("snapshot.keep=2").set("snapshot.keep_best=0").plan().is_ok());
 }
 

@@ -246,6 +246,10 @@ pub struct PreviewToken {
     pub text: String,
     /// True where the loss counts predicting this token.
     pub trained: bool,
+    /// True where the row loses this token: beyond the limit, or the whole row is left out.
+    pub cut: bool,
+    /// True for a control token.
+    pub special: bool,
 }
 
 /// One record as the trainer will see it.
@@ -260,7 +264,7 @@ pub struct Preview {
     pub tokens: Vec<PreviewToken>,
     /// Number of tokens before any cut.
     pub length: u64,
-    /// True when the limit cuts or drops it.
+    /// True where the length limit cuts it or leaves it out.
     pub truncated: bool,
     /// What is wrong with it.
     pub problems: Vec<Problem>,

@@ -1,6 +1,7 @@
 //! What every refusal and failure carries. Screens and exit codes decide on `code`, never on a sentence.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Either a value, or the one `Problem` that stopped it.
@@ -154,6 +155,37 @@ impl Place {
     }
 }
 
+/// A want of room, both sides of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Room {
+    /// Bytes needed.
+    pub needs: u64,
+    /// Bytes there are.
+    pub has: u64,
+}
+
+/// A way out that was checked: settings of the job file, dotted, and the values that they take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Way {
+    /// Key and value, as `--set` takes them.
+    pub set: BTreeMap<String, String>,
+}
+
+impl Way {
+    /// The way of one setting.
+    pub fn set(key: &str, value: impl ToString) -> Way {
+        Way::default().and(key, value)
+    }
+
+    /// Adds a setting.
+    pub fn and(mut self, key: &str, value: impl ToString) -> Way {
+        self.set.insert(key.to_owned(), value.to_string());
+        self
+    }
+}
+
 /// One problem: what happened, why, what was kept, what to do, and where.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(test, derive(ts_rs::TS))]
@@ -175,6 +207,13 @@ pub struct Problem {
     /// Where.
     #[serde(default)]
     pub place: Place,
+    /// The numbers of a want of room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
+    pub room: Option<Room>,
+    /// Ways out that were checked, the nearest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
 }
 
 impl Problem {
@@ -187,6 +226,8 @@ impl Problem {
             kept: String::new(),
             remedy: String::new(),
             place: Place::default(),
+            room: None,
+            ways: Vec::new(),
         }
     }
 
@@ -227,6 +268,18 @@ impl Problem {
     /// Adds what to do.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Problem {
         self.remedy = remedy.into();
+        self
+    }
+
+    /// Adds both sides of a want of room, in bytes.
+    pub fn room(mut self, needs: u64, has: u64) -> Problem {
+        self.room = Some(Room { needs, has });
+        self
+    }
+
+    /// Adds a way out.
+    pub fn way(mut self, way: Way) -> Problem {
+        self.ways.push(way);
         self
     }
 

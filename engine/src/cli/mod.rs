@@ -179,7 +179,8 @@ fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
     match command {
         Command::Inspect { paths } => inspect(engine, &paths, voice),
         Command::Preview { model, data, row, max_length } => {
-            let preview = engine.preview(&model, &data, row, max_length)?;
+            let job = Engine::look_job(&model, &data, max_length)?;
+            let preview = engine.preview(&job, row)?;
             voice.answer(&preview, show::preview)
         }
         Command::Export { from, to, format, dtype, base } => {

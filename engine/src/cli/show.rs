@@ -170,6 +170,10 @@ pub fn preview(p: &Preview) -> String {
     text.push_str(if inside { "⟧\n" } else { "\n" });
     let trained = p.tokens.iter().filter(|t| t.trained).count();
     let _ = writeln!(text, "⟦…⟧ is what the loss counts: {trained} of {} tokens", p.tokens.len());
+    let cut = p.tokens.iter().filter(|t| t.cut).count();
+    if cut > 0 {
+        let _ = writeln!(text, "left out: {cut} tokens");
+    }
     for one in &p.problems {
         text.push_str(&problem(one));
     }

@@ -59,7 +59,7 @@ async fn a_job_outlives_a_window_that_was_killed() {
     assert!(!done && refused["code"] == json!("path_outside"), "{refused}");
     let facts = good(&desk, "inspect", json!({ "paths": [model, data] })).await;
     assert_eq!((&facts[0]["kind"], &facts[1]["kind"]), (&json!("model"), &json!("dataset")));
-    let preview = good(&desk, "preview", json!({ "model": model, "data": data, "row": 2, "max_length": null })).await;
+    let preview = good(&desk, "preview", json!({ "spec": spec, "row": 2 })).await;
     assert!(preview["tokens"].as_array().is_some_and(|tokens| tokens.len() > 5), "{preview}");
     let planned = good(&desk, "plan", plan).await;
     assert_eq!(planned["run"]["steps"], json!(20_000));

@@ -17,12 +17,13 @@ async fn the_page_reaches_nothing_but_our_commands() {
     }
     let (done, facts) = desk.call("startup", json!({})).await;
     assert!(done && facts["home"].as_str().is_some_and(|home| !home.is_empty()), "{facts}");
+    let outside = json!({ "stage": "sft", "model": { "path": "/etc" }, "data": { "train": ["/etc/passwd"] } });
     let refused = [
         ("jobs", json!({ "query": { "search": "" } }), "setting_invalid"),
         ("startup", json!({ "more": 1 }), "setting_invalid"),
         ("job", json!({ "id": "nothing" }), "not_found"),
         ("set_title", json!({ "title": "x".repeat(2 << 20) }), "too_large"),
-        ("preview", json!({ "model": "/etc", "data": "/etc/passwd", "row": 1, "max_length": null }), "path_outside"),
+        ("preview", json!({ "spec": outside, "row": 1 }), "path_outside"),
         ("export_files", json!({ "from": "/etc", "format": "safetensors" }), "path_outside"),
     ];
     for (command, words, code) in refused {

@@ -133,8 +133,8 @@ export const onDrop = (handlers: DropHandlers): Unlisten =>
 
 export const inspect = (paths: string[]): Promise<ItemFacts[]> => call("inspect", { paths });
 
-export const preview = (model: string, data: string, row: number, maxLength: number | null): Promise<Preview> =>
-  call("preview", { model, data, row, max_length: maxLength });
+/** One row as the job would learn it; rows count from 1 over all training files. */
+export const preview = (spec: Wish, row: number): Promise<Preview> => call("preview", { spec, row });
 
 /** The built-in sample's job. */
 export const sampleSpec = (): Promise<JobSpec> => call("sample_spec");

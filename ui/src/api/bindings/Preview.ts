@@ -23,7 +23,7 @@ tokens: Array<PreviewToken>,
  */
 length: number, 
 /**
- * True when the limit cuts or drops it.
+ * True where the length limit cuts it or leaves it out.
  */
 truncated: boolean, 
 /**

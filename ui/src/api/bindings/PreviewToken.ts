@@ -15,4 +15,12 @@ text: string,
 /**
  * True where the loss counts predicting this token.
  */
-trained: boolean, };
+trained: boolean, 
+/**
+ * True where the row loses this token: beyond the limit, or the whole row is left out.
+ */
+cut: boolean, 
+/**
+ * True for a control token.
+ */
+special: boolean, };

@@ -211,7 +211,6 @@ export default {
   "new.flagged": "Flagged {n}",
   "new.fold": "+ {n} tokens",
   "new.preview_wait": "Shown when there is a model with a tokenizer and data.",
-  "new.preview_scratch": "The tokenizer is made from the data when the job is planned; there is none to show rows with yet.",
   "new.preview_dropped": "This row is left out: longer than the limit of {n} tokens",
   "new.preview_reading": "Reading row {n}",
   "new.token_tip": "token {id}",

@@ -210,7 +210,6 @@ export default {
   "new.flagged": "有问题 {n}",
   "new.fold": "另有 {n} 词元",
   "new.preview_wait": "有了带分词器的模型和数据后显示。",
-  "new.preview_scratch": "分词器在规划时由数据生成，现在还不能逐条显示。",
   "new.preview_dropped": "这一条会被舍去：超过 {n} 词元的上限",
   "new.preview_reading": "正在读取第 {n} 条",
   "new.token_tip": "词元 {id}",

@@ -25,7 +25,7 @@ beforeEach(() => {
   engine.plan.mockResolvedValue(PLAN);
   engine.submit.mockResolvedValue("job-1");
   engine.alive.mockResolvedValue([]);
-  engine.preview.mockResolvedValue({ row: 1, text: "ab", tokens: [{ id: 1, text: "<|im_start|>", trained: false }, { id: 2, text: "b\u0007", trained: true }], length: 2, truncated: false, problems: [] });
+  engine.preview.mockResolvedValue({ row: 1, text: "ab", tokens: [{ id: 1, text: "<|im_start|>", trained: false, cut: false, special: true }, { id: 2, text: "b\u0007", trained: true, cut: false, special: false }], length: 2, truncated: false, problems: [] });
   Object.assign(nav, { place: "new", job: null, dropped: [] });
 });
 afterEach(() => {
@@ -123,6 +123,16 @@ describe("New", () => {
     const tokens = await screen.findByTestId("tokens", {}, SOON);
     expect(tokens.querySelector(".special")?.textContent).toBe("<|im_start|>");
     expect(tokens.querySelector("[data-kind=trained]")?.textContent).toBe("b\u2407");
+  });
+
+  it("previews what the settings mean, and asks anew only where they shape tokens", async () => {
+    await dropBoth();
+    await waitFor(() => expect(engine.preview).toHaveBeenCalledOnce(), SOON);
+    expect(engine.preview.mock.lastCall?.[0]).toMatchObject({ stage: "sft", data: { too_long: "drop" } });
+    expect(engine.preview.mock.lastCall?.[0]).not.toHaveProperty("optimizer");
+    await fireEvent.change(screen.getByTestId("learning-rate"), { target: { value: "0.001" } });
+    await waitFor(() => expect(engine.plan).toHaveBeenCalledTimes(2), SOON);
+    expect(engine.preview).toHaveBeenCalledOnce();
   });
 
   it("keeps what it cannot use apart, with the reason", async () => {

@@ -1,12 +1,20 @@
 // One row as the trainer will see it; answers to questions that changed meanwhile are dropped.
-import { preview, problemOf } from "../../api/client";
+import { preview, problemOf, type Wish } from "../../api/client";
+import type { ItemFacts } from "../../api/bindings/ItemFacts";
 import type { Preview } from "../../api/bindings/Preview";
 import type { PreviewToken } from "../../api/bindings/PreviewToken";
 import type { Problem } from "../../api/bindings/Problem";
 
 const PAUSE = 150;
 
-export interface Asked { model: string; data: string; row: number; limit: number | null }
+export interface Asked { spec: Wish; row: number }
+
+/** The part of a wish that shapes tokens: a change elsewhere asks for no new preview. */
+export function shaping(wish: Wish): Wish {
+  const { path, preset, tokenizer } = wish.model ?? {};
+  const model = { ...(path ? { path } : {}), ...(preset ? { preset } : {}), ...(tokenizer ? { tokenizer } : {}) };
+  return { ...(wish.version ? { version: wish.version } : {}), stage: wish.stage, model, ...(wish.data ? { data: wish.data } : {}) };
+}
 
 export class Previewer {
   preview = $state.raw<Preview | null>(null);
@@ -34,7 +42,7 @@ export class Previewer {
 
   async #ask(asked: Asked, turn: number): Promise<void> {
     try {
-      const found = await preview(asked.model, asked.data, asked.row, asked.limit);
+      const found = await preview(asked.spec, asked.row);
       if (turn !== this.#turn) return;
       this.preview = found;
       this.problem = null;
@@ -47,27 +55,39 @@ export class Previewer {
   }
 }
 
+/** Rows of the things before this one: the engine counts over all of them. */
+export function rowsBefore(data: ItemFacts[], item: ItemFacts): number {
+  return data.slice(0, data.indexOf(item)).reduce((n, { dataset }) => n + (dataset?.rows ?? 0), 0);
+}
+
+/** Rows with something wrong; row 0 speaks of a whole entry. */
+export function flaggedRows(data: ItemFacts[]): number[] {
+  const found = data.flatMap((item) => {
+    const rows = (item.dataset?.problems ?? []).map((problem) => problem.row).filter((row) => row > 0);
+    return rows.map((row) => rowsBefore(data, item) + row);
+  });
+  return [...new Set(found)].sort((a, b) => a - b);
+}
+
 export type Kind = "trained" | "context" | "cut";
 /** A token as drawn; `fold` stands for that many left out in the middle. */
 export interface Shown { kind: Kind; text: string; special: boolean; id: number; fold: number }
 
-const SPECIAL = /^(?:<\|[^|\s]{1,40}\|>|<\/?[a-z_]{1,20}>|\[\/?[A-Z]{2,12}\])$/;
 const HEAD = 600;
 const TAIL = 200;
 
 /** Tokens with their kind. Of a very long row the middle is folded: thousands of boxes tell nobody anything. */
-export function shown(tokens: PreviewToken[], limit: number | null): Shown[] {
-  const all = (from: number, to: number): Shown[] => tokens.slice(from, to).map((token, i) => ({
-    kind: limit !== null && from + i >= limit ? "cut" : token.trained ? "trained" : "context",
-    text: token.text, special: SPECIAL.test(token.text), id: token.id, fold: 0,
+export function shown(tokens: PreviewToken[]): Shown[] {
+  const all = (from: number, to: number): Shown[] => tokens.slice(from, to).map((token) => ({
+    kind: token.cut ? "cut" : token.trained ? "trained" : "context", text: token.text, special: token.special, id: token.id, fold: 0,
   }));
   if (tokens.length <= HEAD + TAIL) return all(0, tokens.length);
   const fold: Shown = { kind: "context", text: "", special: false, id: -1, fold: tokens.length - HEAD - TAIL };
   return [...all(0, HEAD), fold, ...all(tokens.length - TAIL, tokens.length)];
 }
 
-export function counts(tokens: PreviewToken[], limit: number | null): Record<Kind, number> {
-  const kept = limit === null ? tokens : tokens.slice(0, limit);
-  const trained = kept.reduce((n, token) => n + (token.trained ? 1 : 0), 0);
-  return { trained, context: kept.length - trained, cut: tokens.length - kept.length };
+export function counts(tokens: PreviewToken[]): Record<Kind, number> {
+  const n = { trained: 0, context: 0, cut: 0 };
+  for (const token of tokens) n[token.cut ? "cut" : token.trained ? "trained" : "context"] += 1;
+  return n;
 }

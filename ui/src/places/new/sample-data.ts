@@ -46,4 +46,6 @@ export const PLAN: Plan = {
 export const REFUSAL: Problem = {
   code: "out_of_memory", what: "the job needs 3175 MB on cpu and has 2048 MB", why: "3175 MB is its smallest setting", kept: "nothing was started",
   remedy: "max_length 768 fits; LoRA rank 8 with max_length 1024 fits; a budget of 3175 MB fits", place: { field: "machine.device_memory" },
+  room: { needs: 3175 * 1024 ** 2, has: 2048 * 1024 ** 2 },
+  ways: [{ set: { "data.max_length": "768" } }, { set: { "model.adapter.rank": "8", "data.max_length": "1024" } }, { set: { "machine.device_memory": "3175 MB" } }],
 };

@@ -1,14 +1,15 @@
-//! One record as the trainer will see it, before any cut.
+//! One record as the trainer will see it: its tokens, which of them the loss counts, which are left out.
 
 use super::source::{Texts, TokenizerSource};
 use crate::verb::Lines;
-use formats::dataset::{self, Record, Row};
-use formats::sample::{Sampler, Settings, Whole};
+use formats::dataset::{self, Content, Record, Row};
+use formats::sample::{Cut, Sampler, Settings, Whole};
 use protocol::facts::{Preview, PreviewToken};
 use protocol::{Code, JobSpec, Outcome, Problem};
 use std::io::Write;
+use std::ops::Range;
 
-/// Record `row` (from 1) of the training data; `truncated` speaks of `max_length`.
+/// Record `row` (from 1) of the training data, under rows of at most `max_length` tokens.
 pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut Lines<W>) -> Outcome<Preview> {
     let record = match find(spec, row, lines)? {
         Row::Record(record) => record,
@@ -29,7 +30,7 @@ pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut 
     };
     let sampler = Sampler { tokenizer: &words.tokenizer, template: words.template.as_ref(), settings };
     match sampler.whole(&record) {
-        Ok(whole) => Ok(shown(&record, whole, max_length)),
+        Ok(whole) => Ok(shown(&sampler, &record, whole)),
         // What is wrong with this row alone, or with its layout, is what a preview is for.
         Err(problem) if matches!(problem.code, Code::RowInvalid | Code::LayoutUnfit) => Ok(unusable(row, problem)),
         Err(problem) => Err(problem),
@@ -63,34 +64,46 @@ fn unusable(row: u64, problem: Problem) -> Preview {
     Preview { row, text: String::new(), tokens: Vec::new(), length: 0, truncated: false, problems: vec![problem] }
 }
 
-fn shown(record: &Record, whole: Whole, max_length: u32) -> Preview {
-    let length = whole.sample.ids.len() as u64;
-    let truncated = length > u64::from(max_length);
-    let too_long = || {
-        Problem::new(
-            Code::RowTooLong,
-            format!("the row has {length} tokens; rows of at most {max_length} are trained on"),
-        )
-        .row(record.row)
+fn shown(sampler: &Sampler, record: &Record, whole: Whole) -> Preview {
+    let length = whole.sample.ids.len();
+    let (out, problem) = match sampler.cut(&whole.sample, &record.content) {
+        Cut::Nothing => (0..0, None),
+        Cut::Prompt(out) => {
+            let most = sampler.settings.max_length;
+            let what = format!("the row has {length} tokens, the limit is {most}: {} of its prompt are cut", out.len());
+            (out, Some(Problem::new(Code::RowTooLong, what)))
+        }
+        Cut::Everything(code, why) => (0..length, Some(Problem::new(code, why))),
     };
     Preview {
         row: record.row,
-        tokens: tokens(&whole),
+        tokens: tokens(sampler, record, &whole, out),
         text: whole.text,
-        length,
-        truncated,
-        problems: truncated.then(too_long).into_iter().collect(),
+        length: length as u64,
+        truncated: problem.as_ref().is_some_and(|problem| problem.code == Code::RowTooLong),
+        problems: problem.map(|problem| problem.row(record.row)).into_iter().collect(),
     }
 }
 
-fn tokens(whole: &Whole) -> Vec<PreviewToken> {
+fn tokens(sampler: &Sampler, record: &Record, whole: &Whole, out: Range<usize>) -> Vec<PreviewToken> {
+    // Of a window of plain text the first token predicts nothing.
+    let window = match record.content {
+        Content::Text(_) => sampler.window(),
+        Content::Messages(_) => usize::MAX,
+    };
     let mut start = 0;
-    let parts = whole.sample.ids.iter().zip(&whole.sample.trained).zip(&whole.ends);
+    let parts = whole.sample.ids.iter().zip(&whole.sample.trained).zip(&whole.ends).enumerate();
     parts
-        .map(|((id, trained), end)| {
+        .map(|(at, ((id, trained), end))| {
             let bytes = whole.text.as_bytes().get(start..*end).unwrap_or_default();
             start = start.max(*end);
-            PreviewToken { id: *id, text: String::from_utf8_lossy(bytes).into_owned(), trained: *trained != 0 }
+            let (cut, special) = (out.contains(&at), sampler.tokenizer.is_special(*id));
+            let text = match bytes {
+                // One that is added behind a text stands for nothing in it.
+                [] if special => sampler.tokenizer.token_text(*id),
+                _ => String::from_utf8_lossy(bytes).into_owned(),
+            };
+            PreviewToken { id: *id, text, trained: *trained != 0 && !cut && at % window != 0, cut, special }
         })
         .collect()
 }

@@ -173,15 +173,57 @@ fn rows_that_are_all_too_long_say_how_long() {
 #[test]
 fn a_preview_shows_what_is_trained_and_what_would_be_cut() {
     let desk = Desk::new();
-    let preview = desk.preview(&desk.questions(), 2, 4).unwrap();
+    let preview = desk.preview(&desk.questions(), 2, 1000).unwrap();
     let all: String = preview.tokens.iter().map(|token| token.text.as_str()).collect();
     let trained: String =
         preview.tokens.iter().filter(|token| token.trained).map(|token| token.text.as_str()).collect();
     assert_eq!(all, preview.text);
     assert!(preview.text.contains("Say B\nnow"), "{}", preview.text);
     assert!(trained.starts_with('B') && !trained.contains("Say"), "{trained:?}");
-    assert!(preview.truncated && preview.problems[0].code == Code::RowTooLong);
     assert_eq!(preview.length, preview.tokens.len() as u64);
+    let preview = desk.preview(&desk.questions(), 2, 4).unwrap();
+    assert!(preview.truncated && preview.problems[0].code == Code::RowTooLong);
+    assert!(preview.tokens.iter().all(|token| token.cut && !token.trained), "the whole row is left out");
+    let chips: Vec<&str> = preview.tokens.iter().filter(|t| t.special).map(|t| t.text.as_str()).collect();
+    assert!(chips.iter().all(|text| text.starts_with('<')) && !chips.is_empty(), "{chips:?}");
+}
+
+#[test]
+fn a_preview_follows_the_stage_and_what_is_done_with_long_rows() {
+    let desk = Desk::new();
+    let mut spec = desk.questions();
+    let whole = desk.preview(&spec, 2, 1000).unwrap();
+    assert!(!whole.truncated && whole.tokens.iter().all(|token| !token.cut));
+    spec.data.too_long = protocol::job::TooLong::TruncatePrompt;
+    let most = whole.length as u32 - 2;
+    let cut = desk.preview(&spec, 2, most).unwrap();
+    let out: Vec<usize> = (0..cut.tokens.len()).filter(|at| cut.tokens[*at].cut).collect();
+    let first = cut.tokens.iter().position(|token| token.trained).unwrap();
+    assert!(out.len() == 2 && out.iter().all(|at| *at < first), "{out:?}, the answer begins at {first}");
+    assert!(cut.truncated && cut.problems[0].code == Code::RowTooLong);
+    spec.stage = protocol::job::Stage::Pretrain;
+    let all = desk.preview(&spec, 2, 1000).unwrap();
+    assert!(all.tokens.iter().skip(1).all(|token| token.trained) && !all.tokens[0].trained);
+}
+
+#[test]
+fn a_preview_of_text_shows_windows_and_the_end() {
+    let desk = Desk::new();
+    let text = desk.file("text.jsonl", "{\"text\":\"one two three four five six\"}\n");
+    let spec = spec("pretrain", &format!("path = {:?}", golden("models/llama")), &text);
+    let preview = desk.preview(&spec, 1, 4).unwrap();
+    let begins: Vec<usize> = (0..preview.tokens.len()).filter(|at| !preview.tokens[*at].trained).collect();
+    assert_eq!(begins, (0..preview.tokens.len()).step_by(4).collect::<Vec<_>>());
+    let last = preview.tokens.last().unwrap();
+    assert!(last.special && !last.text.is_empty() && !preview.truncated, "{last:?}");
+}
+
+#[test]
+fn a_preview_needs_no_tokenizer_of_its_own_for_fresh_weights() {
+    let desk = Desk::new();
+    let file = desk.file("text.txt", &"the cat sat on the mat\n".repeat(50));
+    let preview = desk.preview(&spec("pretrain", "preset = \"nano\"", &file), 1, 64).unwrap();
+    assert!(preview.tokens.iter().filter(|token| token.trained).count() > 10);
 }
 
 #[test]
