@@ -404,7 +404,7 @@ impl Engine {
         Ok(Some(base))
     }
 
-    /// The machine of a file, or this one, its speeds measured once and kept.
+    /// The machine of a file, or this one, its speeds measured and kept.
     fn machine_facts(&self, file: Option<&Path>) -> Outcome<MachineFacts> {
         if let Some(file) = file {
             let text = read_bounded(file, limits::JOB_BYTES)?;
@@ -412,7 +412,7 @@ impl Engine {
                 Problem::new(Code::FileMalformed, "the machine file is not a machine").why(e.to_string()).file(file)
             });
         }
-        if machine::measured(self.home.path()).is_none() {
+        if machine::wants_measuring(self.home.path()) {
             let value = self.bench(&verb::Bench::Machine)?;
             let speeds: Speeds = serde_json::from_value(value)
                 .map_err(|e| Problem::internal(format!("a measurement that is none: {e}")))?;

@@ -21,6 +21,9 @@ const ASSUMED_SHARE: f64 = 0.8;
 /// Memory speed assumed where nothing was measured, in GB/s: two channels of DDR4, half used.
 const ASSUMED_GB_PER_SECOND: f64 = 20.0;
 
+/// Cores' share by which others must have calmed down before a measurement is worth repeating.
+const CALMER: f64 = 0.5;
+
 /// What the planner counts with. Speeds are those in `HOME/machine.json`, or assumed from the instruction set.
 pub fn facts(home: &Path) -> MachineFacts {
     let (memory, cores) = (host::memory(Path::new("/")), host::cores(Path::new("/")));
@@ -62,18 +65,33 @@ pub fn sample(home: &Path) -> MachineSample {
 
 /// Speeds measured before on this very CPU and number of cores; `None` asks for `Bench::Machine` and `remember`.
 pub fn measured(home: &Path) -> Option<Speeds> {
+    stored(home).map(|found| found.speeds)
+}
+
+/// True where speeds were never measured here, or while other programs held more of the cores than they do now.
+pub fn wants_measuring(home: &Path) -> bool {
+    stored(home).is_none_or(|found| found.load - host::load(Path::new("/"))[0] > CALMER * f64::from(found.cores))
+}
+
+fn stored(home: &Path) -> Option<Measured> {
     let bytes = disk::read_whole(&RealDisk, &path(home), MEASURED_BYTES).ok()?;
     let found: Measured = serde_json::from_slice(&bytes).ok()?;
     let here = found.cpu == host::cpu_name(Path::new("/")) && found.cores == host::cores(Path::new("/"));
     let s = found.speeds;
-    let sound = [s.gemm_gflops, s.memory_gb_per_second].iter().all(|x| x.is_finite() && *x > 0.0);
-    (here && sound).then_some(s)
+    let sound = [s.gemm_gflops, s.memory_gb_per_second, 1.0 + found.load].iter().all(|x| x.is_finite() && *x > 0.0);
+    (here && sound).then_some(found)
 }
 
-/// Keeps measured speeds as `HOME/machine.json`. Errors: `DiskFull`, `DiskFailed`.
+/// Keeps measured speeds as `HOME/machine.json`; of two measurements the faster, since others can only slow one down.
+/// Errors: `DiskFull`, `DiskFailed`.
 pub fn remember(home: &Path, speeds: &Speeds) -> Outcome<()> {
     let (cpu, cores) = (host::cpu_name(Path::new("/")), host::cores(Path::new("/")));
-    let text = serde_json::to_vec_pretty(&Measured { cpu, cores, speeds: *speeds })
+    let before = measured(home).unwrap_or(*speeds);
+    let speeds = Speeds {
+        gemm_gflops: speeds.gemm_gflops.max(before.gemm_gflops),
+        memory_gb_per_second: speeds.memory_gb_per_second.max(before.memory_gb_per_second),
+    };
+    let text = serde_json::to_vec_pretty(&Measured { cpu, cores, load: host::load(Path::new("/"))[0], speeds })
         .map_err(|e| Problem::internal(format!("the measured speeds: {e}")))?;
     disk::write_whole(&RealDisk, &path(home), &text)
 }
@@ -83,6 +101,9 @@ pub fn remember(home: &Path, speeds: &Speeds) -> Outcome<()> {
 struct Measured {
     cpu: String,
     cores: u32,
+    /// Runnable tasks of the minute before.
+    #[serde(default)]
+    load: f64,
     #[serde(flatten)]
     speeds: Speeds,
 }
@@ -126,6 +147,24 @@ mod tests {
         assert_eq!(measured(home.path()), None);
         std::fs::write(path(home.path()), "{").unwrap();
         assert_eq!(measured(home.path()), None);
+    }
+
+    #[test]
+    fn speeds_taken_on_a_busy_machine_are_taken_again_and_never_get_slower() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(wants_measuring(home.path()));
+        remember(home.path(), &Speeds { gemm_gflops: 100.0, memory_gb_per_second: 5.0 }).unwrap();
+        remember(home.path(), &Speeds { gemm_gflops: 50.0, memory_gb_per_second: 10.0 }).unwrap();
+        assert_eq!(measured(home.path()), Some(Speeds { gemm_gflops: 100.0, memory_gb_per_second: 10.0 }));
+        let load = |load: f64| {
+            let mut kept = stored(home.path()).unwrap();
+            kept.load = load;
+            std::fs::write(path(home.path()), serde_json::to_vec(&kept).unwrap()).unwrap();
+        };
+        load(1e6);
+        assert!(wants_measuring(home.path()));
+        load(0.0);
+        assert!(!wants_measuring(home.path()));
     }
 
     #[test]
