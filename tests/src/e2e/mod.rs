@@ -7,5 +7,6 @@ mod calls;
 mod desk;
 mod guard;
 mod places;
+mod real;
 mod single;
 mod xdnd;

@@ -6,5 +6,5 @@ mod crash;
 mod history;
 pub mod lab;
 mod path;
-mod real;
+pub mod real;
 mod refusal;

@@ -5,7 +5,7 @@ use super::lab::{Lab, events, words};
 use std::path::{Path, PathBuf};
 
 /// The model's folder, or why there is none.
-fn model() -> Result<PathBuf, String> {
+pub fn model() -> Result<PathBuf, String> {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/smollm2");
     let folder = std::env::var_os("ANNEAL_SMOLLM2").map_or(made, PathBuf::from);
     if folder.join("model.safetensors").exists() {
@@ -16,7 +16,7 @@ fn model() -> Result<PathBuf, String> {
 }
 
 /// A file of the test data that does not ship.
-fn data(name: &str) -> Result<PathBuf, String> {
+pub fn data(name: &str) -> Result<PathBuf, String> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/data");
     let path = std::env::var_os("ANNEAL_TEST_DATA").map_or(beside, PathBuf::from).join(name);
     if path.exists() { Ok(path) } else { Err(format!("no {}", path.display())) }
