@@ -5,6 +5,8 @@ import type { EvaluationPoint } from "../api/bindings/EvaluationPoint";
 import { token } from "./colours";
 
 const none: uPlot.Series.Points = { show: false };
+/** A first step alone makes no line: it is a dot. */
+const first: uPlot.Series.Points = { show: (u) => u.data[0].length < 2, size: 6 };
 
 /** Columns of the loss plot: largest, least, raw, smoothed. */
 export function lossSeries(): uPlot.Series[] {
@@ -12,7 +14,7 @@ export function lossSeries(): uPlot.Series[] {
     { stroke: "transparent", width: 0, points: none },
     { stroke: "transparent", width: 0, points: none },
     { stroke: () => token("--c-raw"), width: 1, points: none },
-    { stroke: () => token("--c-blue"), width: 2, points: none },
+    { stroke: () => token("--c-blue"), width: 2, points: first },
   ];
 }
 
@@ -22,7 +24,7 @@ export function lossBand(): uPlot.Band[] {
 }
 
 export function lineSeries(colour: string): uPlot.Series[] {
-  return [{ stroke: () => token(colour), width: 1.5, points: none }];
+  return [{ stroke: () => token(colour), width: 1.5, points: first }];
 }
 
 /** Evaluations lie between steps, so they are drawn as they are and not as a column. */
