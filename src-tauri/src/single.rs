@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -47,7 +48,9 @@ pub struct Held {
 /// Becomes the window of HOME, or hands `paths` to the one there is.
 /// Errors: `Busy` where that one does not answer within 3 s, or what is wrong with HOME.
 pub fn start(home: &Path, paths: &[PathBuf]) -> Outcome<Start> {
-    std::fs::create_dir_all(home).map_err(|e| Problem::io(&e, "making", home))?;
+    // As the engine makes it: jobs and data are their owner's alone.
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home);
+    made.map_err(|e| Problem::io(&e, "making", home))?;
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(home, flags, Mode::empty()).map_err(|e| Problem::io(&e.into(), "opening", home))?;
     let begun = Instant::now();
@@ -149,6 +152,8 @@ mod tests {
         let (given, got) = mpsc::channel();
         let Start::First(held) = start(&home, &[]).unwrap() else { panic!("not the first") };
         held.listen(move |paths| given.send(paths).unwrap()).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&home).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700, "jobs and data are their owner's alone");
         let paths = vec![PathBuf::from("/a b/é"), "/c".into()];
         assert!(matches!(start(&home, &paths).unwrap(), Start::HandedOver));
         assert_eq!(got.recv_timeout(Duration::from_secs(5)).unwrap(), paths);

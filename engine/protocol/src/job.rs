@@ -701,6 +701,9 @@ pub fn check_name(name: &str) -> Outcome<()> {
     Ok(())
 }
 
+/// How long a run is, in its three units.
+const LENGTHS: [&str; 3] = ["epochs", "steps", "tokens"];
+
 /// Sets a dotted key of a table: VALUE is read as TOML, and as plain text where it is none.
 fn set(table: &mut toml::Table, change: &str) -> Outcome<()> {
     let refuse = |why: &str| wrong::refused(change, Code::Usage, why.to_owned());
@@ -719,6 +722,10 @@ fn set(table: &mut toml::Table, change: &str) -> Outcome<()> {
             refuse(&format!("there is no setting {key}: {part} is not a group of settings")).field(key)
         })?;
     }
+    if parents == ["run"] && LENGTHS.contains(last) {
+        // The three say one thing in different words: a change to one takes the place of the others.
+        LENGTHS.iter().for_each(|length| drop(at.remove(*length)));
+    }
     at.insert(last.to_string(), value);
     Ok(())
 }
@@ -735,6 +742,13 @@ mod tests {
         assert_eq!(job.model.path, Some("/base/m".into()));
         assert_eq!(job.snapshot.persist_every, Cadence::Seconds(600.0));
         assert_eq!(JobSpec::parse(&job.to_toml(), &[], Path::new("/")).unwrap(), job);
+    }
+
+    #[test]
+    fn a_changed_length_takes_the_place_of_another() {
+        let text = format!("{SMALL}[run]\nepochs = 2.0\n");
+        let job = JobSpec::parse(&text, &["run.steps=5".to_owned()], Path::new("/")).unwrap();
+        assert_eq!((job.run.epochs, job.run.steps), (None, Some(5)));
     }
 
     #[test]
