@@ -48,6 +48,13 @@ impl Engine {
         Ok((Engine { home, history: Some(history), trainer, cancel: Arc::default() }, notices))
     }
 
+    /// A second engine of the same HOME, for a call beside this one's: it begins with what this one knows.
+    /// Errors: as `open`.
+    pub fn another(&mut self) -> Outcome<Engine> {
+        let history = self.history.as_mut().map(History::another).transpose()?;
+        Ok(Engine { home: self.home.clone(), history, trainer: self.trainer.clone(), cancel: Arc::default() })
+    }
+
     /// An engine for what needs no job: facts of files, text of a model, measurements. HOME need not be there and may be
     /// read-only; calls about jobs are refused. Errors: no HOME is named, a missing `anneal-trainer`.
     pub fn look(home: Option<&Path>) -> Outcome<Engine> {
@@ -206,7 +213,7 @@ impl Engine {
 
     /// The full id of a job from its beginning.
     pub fn id(&mut self, id: &str) -> Outcome<String> {
-        self.history()?.ingest()?;
+        self.history()?.look_at(id)?;
         self.history()?.find(id)
     }
 
@@ -218,13 +225,13 @@ impl Engine {
 
     /// One job in full.
     pub fn job(&mut self, id: &str) -> Outcome<JobRecord> {
-        self.history()?.ingest()?;
+        self.history()?.look_at(id)?;
         let record = self.history()?.job(id)?;
         if record.row.state != JobState::Interrupted {
             return Ok(record);
         }
         // A run may have ended between the look at its journal and the look at its lock: its last word is there now.
-        self.history()?.ingest()?;
+        self.history()?.look_at(id)?;
         self.history()?.job(id)
     }
 
@@ -235,19 +242,20 @@ impl Engine {
 
     /// Every step of a job, in order.
     pub fn metrics(&mut self, id: &str, each: &mut dyn FnMut(&MetricRow) -> Outcome<()>) -> Outcome<()> {
-        self.history()?.ingest()?;
+        self.history()?.look_at(id)?;
         self.history()?.metrics(id, each)
     }
 
     /// What differs between two jobs.
     pub fn compare(&mut self, a: &str, b: &str) -> Outcome<Comparison> {
-        self.history()?.ingest()?;
+        self.history()?.look_at(a)?;
+        self.history()?.look_at(b)?;
         self.history()?.compare(a, b)
     }
 
     /// Checkpoints of a job.
     pub fn checkpoints(&mut self, id: &str, verify: bool) -> Outcome<Vec<CheckpointRow>> {
-        self.history()?.ingest()?;
+        self.history()?.look_at(id)?;
         self.history()?.checkpoints(id, verify)
     }
 

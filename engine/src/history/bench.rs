@@ -1,15 +1,14 @@
 //! What the history costs, measured: a run of a million steps, and a HOME of ten thousand jobs. The figures of
 //! `docs/performance.md` come from here; tests hold no time.
 //!
-//! Not here: a process that lives beside others. Everything runs in this one, and the processor time of taking rows in is
+//! Not here: how such a HOME is made (`seed`), a process that lives beside others. Everything runs in this one, and the processor time of taking rows in is
 //! counted apart from that of writing them.
 
 use super::History;
-use protocol::event::Step;
-use protocol::record::Labels;
+use super::seed::{self, new_run, write};
 use protocol::verb::Line;
 use protocol::view::{Axis, CurveQuery, JobQuery, JobSort};
-use protocol::{Event, JobSpec, Outcome, Plan, Problem};
+use protocol::{Outcome, Problem};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::fs;
@@ -17,7 +16,6 @@ use std::path::Path;
 use std::time::Instant;
 use store::home::Home;
 use store::journal::Writer;
-use store::run::RunFolder;
 
 /// Steps written at once, then read.
 const BURST: u64 = 500_000;
@@ -26,10 +24,6 @@ const SECONDS: u64 = 50;
 const RATE: u64 = 10_000;
 /// Looks of a screen in a second.
 const LOOKS: u64 = 20;
-/// Jobs of the large HOME.
-const JOBS: u64 = 10_000;
-/// Journals they have copies of, so that not all are alike.
-const KINDS: u64 = 16;
 /// Runs of a measurement, of which the middle one counts.
 const ROUNDS: usize = 7;
 /// A tenth of a core at 10,000 rows a second.
@@ -58,7 +52,7 @@ fn doing(phase: &str, done: u64) -> Line {
 }
 
 fn long_run(home: &Home, told: &mut Value) -> Outcome<()> {
-    let folder = new_run(home, "run")?;
+    let folder = new_run(home, "run", &[])?;
     let mut journal = Writer::open(&folder.journal(), "run")?;
     let (mut history, _) = History::open(home)?;
     let start = Instant::now();
@@ -101,7 +95,7 @@ fn curves(history: &mut History, told: &mut Value) -> Outcome<()> {
 }
 
 fn many_jobs(home: &Home, told: &mut Value) -> Outcome<()> {
-    fill(home)?;
+    seed::jobs(home, seed::JOBS)?;
     let start = Instant::now();
     drop(History::open(home)?);
     told["rebuild_seconds"] = json!(start.elapsed().as_secs_f64());
@@ -121,78 +115,6 @@ fn many_jobs(home: &Home, told: &mut Value) -> Outcome<()> {
     std::thread::sleep(std::time::Duration::from_secs(11));
     history.ingest()?;
     tell(told, "alive", 5, &mut || history.alive().map(drop))
-}
-
-/// Ten thousand run folders. Copied, not made: the fsyncs of that many would take longer than all measurements.
-fn fill(home: &Home) -> Outcome<()> {
-    let journals = (0..KINDS).map(|kind| short_journal(home, kind)).collect::<Outcome<Vec<_>>>()?;
-    let model = new_run(home, "model")?;
-    let plan = fs::read(model.plan_file()).map_err(|e| Problem::io(&e, "reading", &model.plan_file()))?;
-    for n in 0..JOBS {
-        let folder = home.runs().join(format!("job-{n:05}"));
-        let spec = spec(&[format!("name=\"number {n}\""), format!("run.seed={n}")])?.to_toml();
-        let files: [(&str, &[u8]); 4] = [
-            ("job.toml", spec.as_bytes()),
-            ("plan.json", &plan),
-            ("labels.toml", b"star = false\n"),
-            ("journal.jsonl", &journals[(n % KINDS) as usize]),
-        ];
-        let made = fs::create_dir(&folder)
-            .and_then(|()| files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes)));
-        made.map_err(|e| Problem::io(&e, "making a run folder", &folder))?;
-    }
-    Ok(())
-}
-
-fn short_journal(home: &Home, kind: u64) -> Outcome<Vec<u8>> {
-    let path = home.path().join(format!("journal-{kind}"));
-    let mut journal = Writer::open(&path, "job")?;
-    let at_ms = 1_700_000_000_000 + kind as i64;
-    journal.append(1, at_ms, Event::Started { step: 0, steps_total: 20 })?;
-    for n in 1..=20 {
-        journal.append(1, at_ms + n as i64 * 1000, step(n + kind))?;
-    }
-    let finished = Event::Finished { step: 20, loss: 1.0, memory: Default::default() };
-    journal.append(1, at_ms + 30_000, finished)?;
-    journal.flush()?;
-    fs::read(&path).map_err(|e| Problem::io(&e, "reading", &path))
-}
-
-fn new_run(home: &Home, id: &str) -> Outcome<RunFolder> {
-    let plan: Plan = serde_json::from_str(include_str!("example_plan.json"))
-        .map_err(|e| Problem::internal(format!("the example plan: {e}")))?;
-    RunFolder::create(home, id, &spec(&[])?, &plan, &Labels::default())
-}
-
-fn spec(changes: &[String]) -> Outcome<JobSpec> {
-    let text = "stage = \"sft\"\n[model]\npath = \"model\"\n[data]\ntrain = [\"rows.jsonl\"]\n";
-    JobSpec::parse(text, changes, Path::new("/data"))
-}
-
-fn write(journal: &mut Writer, first: u64, last: u64) -> Outcome<()> {
-    for n in first..=last {
-        journal.append(1, 1_700_000_000_000 + n as i64, step(n))?;
-        if n % 1000 == 0 {
-            journal.flush()?;
-        }
-    }
-    journal.flush()
-}
-
-/// Numbers with as many digits as a real run's.
-fn step(n: u64) -> Event {
-    let x = n as f64;
-    Event::Step(Step {
-        step: n,
-        loss: 10.0 / x.sqrt() + x.sin() / 7.0,
-        grad_norm: 1.0 + x.cos() / 3.0,
-        learning_rate: 1e-4 / (1.0 + x / 3e5),
-        targets: 4000 + n % 97,
-        tokens: n * 4096,
-        epoch: x / 7777.0,
-        step_ms: 100.0 + x.sin(),
-        tokens_per_second: 40_960.0 + x.cos() * 100.0,
-    })
 }
 
 /// Tells the middle time of a piece of work under `name`, the middle processor time beside it (the same on an idle machine,

@@ -5,7 +5,7 @@
 //! that the name stands for.
 
 use super::failure::{Answer, Failure, KEPT};
-use super::{evaluations, jobs, marks, steps};
+use super::{evaluations, jobs, marks, settings, steps};
 use protocol::{Code, Outcome, Problem};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -20,10 +20,11 @@ use std::time::Duration;
 /// "ANNL": tells our file from another program's.
 const APPLICATION_ID: i64 = 0x414e_4e4c;
 /// What brings a file from version n to n + 1, for every n. Migrations only add; a released one never changes.
-/// Version 2 stores steps another way, so it begins empty: the next ingestion reads all run folders again.
+/// Versions 2 and 3 store things another way, so they begin empty: the next ingestion reads all run folders again.
 const MIGRATIONS: &[&[&str]] = &[
     &[jobs::SCHEMA_1, steps::SCHEMA_1, evaluations::SCHEMA],
     &[jobs::SCHEMA_2, steps::SCHEMA_2, marks::SCHEMA, "DELETE FROM evaluations;"],
+    &[jobs::SCHEMA_3, settings::SCHEMA],
 ];
 /// A version further ahead than this is damage, not a newer Anneal.
 const VERSIONS_AHEAD: i64 = 1000;
@@ -86,6 +87,15 @@ impl Database {
         check(&db, &path)?;
         migrate(&mut db, version as usize, migrations, home)?;
         let _ = fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600));
+        Ok(Database { db, identity: identity(&path) })
+    }
+
+    /// A second connection to a file that this process has opened and checked before.
+    pub fn another(home: &Path) -> Answer<Database> {
+        let path = path(home);
+        let db = Connection::open(&path)?;
+        db.busy_timeout(Duration::from_secs(5))?;
+        configure(&db)?;
         Ok(Database { db, identity: identity(&path) })
     }
 
@@ -272,8 +282,9 @@ mod tests {
         let new = Database::open_with(home.path(), &longer).unwrap();
         assert!(jobs::by_id(&new.db, "kept").unwrap().is_some());
         drop(new);
-        assert_eq!(version_of(home.path()), 3);
-        let backup = Connection::open(home.path().join("history-version-2.sqlite3")).unwrap();
+        assert_eq!(version_of(home.path()), longer.len() as i64);
+        let backup = format!("history-version-{}.sqlite3", MIGRATIONS.len());
+        let backup = Connection::open(home.path().join(backup)).unwrap();
         assert!(jobs::by_id(&backup, "kept").unwrap().is_some());
     }
 
@@ -283,7 +294,7 @@ mod tests {
         drop(Database::open(home.path()).unwrap());
         let half: &[&str] = &["CREATE TABLE half (x INTEGER) STRICT;", "CREATE TABLE jobs (again INTEGER);"];
         assert!(Database::open_with(home.path(), &[MIGRATIONS, &[half]].concat()).is_err());
-        assert_eq!(version_of(home.path()), 2);
+        assert_eq!(version_of(home.path()), MIGRATIONS.len() as i64);
         let db = Database::open(home.path()).unwrap().db;
         let halves: i64 =
             db.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'half'", [], |r| r.get(0)).unwrap();

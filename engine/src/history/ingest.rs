@@ -11,9 +11,10 @@ use super::steps::{self, StepRow, Writing};
 use super::{marks, tally};
 use protocol::{Code, Entry, Event, Problem};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use std::collections::BTreeSet;
+use rustix::fs::{AtFlags, Mode, OFlags, statat};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use store::home::Home;
 use store::journal::Reader;
 use store::run::RunFolder;
@@ -25,9 +26,11 @@ const BATCH: usize = 10_000;
 /// folders.
 pub fn run_folders(db: &Connection, home: &Home, list: &mut JobList) -> Answer<Vec<Problem>> {
     list.refresh(db)?;
-    let ids: BTreeSet<String> = home.run_ids()?.into_iter().collect();
+    // Sorted.
+    let ids = home.run_ids()?;
     let notices = changed_folders(db, home, ids.iter().map(String::as_str), list)?;
-    let gone: Vec<String> = list.iter().map(|job| &job.id).filter(|id| !ids.contains(*id)).cloned().collect();
+    let is_gone = |id: &&String| ids.binary_search(id).is_err();
+    let gone: Vec<String> = list.iter().map(|job| &job.id).filter(is_gone).cloned().collect();
     for id in gone.iter().filter(|id| Stamps::of(&home.runs().join(id)).is_none()) {
         forget(db, id)?;
         list.forget(id);
@@ -36,11 +39,13 @@ pub fn run_folders(db: &Connection, home: &Home, list: &mut JobList) -> Answer<V
     Ok(notices)
 }
 
-/// The same for the folders of living jobs alone.
-pub fn living(db: &Connection, home: &Home, list: &mut JobList) -> Answer<Vec<Problem>> {
+/// The same for the folders of living jobs alone, and of those whose id begins like one that is `asked` for.
+pub fn living(db: &Connection, home: &Home, list: &mut JobList, asked: Option<&str>) -> Answer<Vec<Problem>> {
     list.refresh(db)?;
-    let alive = list.iter().filter(|job| job.progress.summary.state.is_alive());
-    let notices = changed_folders(db, home, alive.map(|job| job.id.as_str()), list)?;
+    let asked = asked.map_or_else(Vec::new, |id| list.beginning_with(id));
+    let is_wanted = |job: &&Job| job.progress.summary.state.is_alive() || asked.contains(&job.id);
+    let wanted = list.iter().filter(is_wanted);
+    let notices = changed_folders(db, home, wanted.map(|job| job.id.as_str()), list)?;
     list.refresh(db)?;
     Ok(notices)
 }
@@ -50,7 +55,7 @@ pub fn living(db: &Connection, home: &Home, list: &mut JobList) -> Answer<Vec<Pr
 const SETTLED_MS: i64 = 10_000;
 
 /// The two folders that change when a job is made, removed or started again: every start of a job takes a ticket.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Watched {
     seen: Option<[Stamp; 2]>,
     /// When they were looked at.
@@ -82,12 +87,12 @@ fn changed_folders<'a>(
     ids: impl Iterator<Item = &'a str>,
     list: &JobList,
 ) -> Answer<Vec<Problem>> {
-    let (mut notices, runs) = (Vec::new(), home.runs());
+    let (mut notices, mut runs) = (Vec::new(), Runs::open(home)?);
     for id in ids {
-        let path = runs.join(id);
-        if list.get(id).is_some_and(|job| is_unchanged(job, &path)) {
+        if list.get(id).is_some_and(|job| is_unchanged(job, &mut runs)) {
             continue;
         }
+        let path = runs.path.join(id);
         // One that was deleted a moment ago is no news.
         let (Some(stamps), Ok(folder)) = (Stamps::of(&path), RunFolder::of(home, id)) else { continue };
         notices.extend(run_folder(db, &folder, &stamps)?);
@@ -95,9 +100,9 @@ fn changed_folders<'a>(
     Ok(notices)
 }
 
-fn is_unchanged(job: &Job, folder: &Path) -> bool {
-    let mended = || Stamps::of(folder).is_some_and(|stamps| stamps.quiet != job.description.stamp);
-    job.seen == seen(folder) && !(job.description.incomplete && mended())
+fn is_unchanged(job: &Job, runs: &mut Runs) -> bool {
+    let mended = |path: &Path| Stamps::of(path).is_some_and(|stamps| stamps.quiet != job.description.stamp);
+    job.seen == runs.seen(&job.id) && !(job.description.incomplete && mended(&runs.path.join(&job.id)))
 }
 
 type Stamp = [i64; 4];
@@ -108,10 +113,34 @@ fn stamp(path: &Path) -> Stamp {
         .map_or([0; 4], |status| [status.ino() as i64, status.size() as i64, status.mtime(), status.mtime_nsec()])
 }
 
-/// Of the two files of a run folder that change; the others are written before the folder has its name. Two calls of the
-/// kernel a job: with ten thousand jobs they are a third of the time that opening takes.
-fn seen(folder: &Path) -> i64 {
-    seen_of(stamp(&folder.join("labels.toml")), stamp(&folder.join("journal.jsonl")))
+/// The folder of all run folders, open: the kernel then walks two names for a file and not the whole way to HOME, which
+/// with ten thousand jobs is most of what looking at them costs.
+struct Runs {
+    path: PathBuf,
+    folder: OwnedFd,
+    name: String,
+}
+
+impl Runs {
+    fn open(home: &Home) -> Answer<Runs> {
+        let (path, flags) = (home.runs(), OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH);
+        let failed = |e: rustix::io::Errno| Problem::io(&e.into(), "reading a folder", &path);
+        let folder = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
+        Ok(Runs { path, folder, name: String::new() })
+    }
+
+    /// Of the two files of a run folder that change; the others are written before the folder has its name.
+    fn seen(&mut self, id: &str) -> i64 {
+        seen_of(self.stamp(id, "/labels.toml"), self.stamp(id, "/journal.jsonl"))
+    }
+
+    fn stamp(&mut self, id: &str, file: &str) -> Stamp {
+        self.name.clear();
+        self.name.extend([id, file]);
+        statat(&self.folder, self.name.as_str(), AtFlags::SYMLINK_NOFOLLOW).map_or([0; 4], |status| {
+            [status.st_ino as i64, status.st_size, status.st_mtime, status.st_mtime_nsec as i64]
+        })
+    }
 }
 
 fn seen_of(labels: Stamp, journal: Stamp) -> i64 {

@@ -4,7 +4,7 @@ use super::description::{Description, Settings};
 use super::failure::{Answer, Failure};
 use super::summary::Summary;
 use super::tally::{self, Tally};
-use super::{evaluations, marks, steps};
+use super::{evaluations, marks, settings, steps};
 use protocol::Problem;
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,16 @@ pub const SCHEMA_2: &str = "
     ALTER TABLE jobs ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
     CREATE INDEX jobs_changed ON jobs (changed);
     ALTER TABLE totals ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;";
+
+/// What version 3 added: `settings_checksum`, of the job's row in table `settings`; column `settings` is empty since. Nothing
+/// is kept: the run folders are read again.
+pub const SCHEMA_3: &str = "
+    DELETE FROM jobs;
+    DELETE FROM blocks;
+    DELETE FROM evaluations;
+    DELETE FROM marks;
+    UPDATE totals SET rows = 0, sum = 0;
+    ALTER TABLE jobs ADD COLUMN settings_checksum INTEGER NOT NULL DEFAULT 0;";
 
 /// How far a job's journal has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,8 +73,10 @@ pub struct Job {
     pub description: Description,
     /// Hash of the run folder's file stamps when it was read; equal means that nothing is new.
     pub seen: i64,
-    /// JSON of [`Settings`].
-    settings: String,
+    /// Checksum of the JSON of its [`Settings`].
+    pub settings: i64,
+    /// That JSON, where it is still to be written.
+    new_settings: Option<String>,
     /// Of the row.
     pub checksum: i64,
 }
@@ -77,21 +89,18 @@ impl Job {
 
     /// Takes over what the quiet files of the run folder say.
     pub fn describe(&mut self, description: Description, settings: &Settings) -> Answer<()> {
-        (self.description, self.settings) = (description, json(settings)?);
+        let settings = json(settings)?;
+        (self.description, self.settings) = (description, tally::text(&settings));
+        self.new_settings = Some(settings);
         Ok(())
-    }
-
-    /// Settings under their dotted keys, as JSON.
-    pub fn settings(&self) -> &str {
-        &self.settings
     }
 }
 
-const COLUMNS: &str = "id, seen, progress, description, settings, checksum";
+const COLUMNS: &str = "id, seen, progress, description, settings_checksum, checksum";
 
 fn read(row: &Row<'_>) -> Answer<Job> {
     let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
-    let (id, progress, description, settings) = (text(0)?, text(2)?, text(3)?, text(4)?);
+    let (id, progress, description, settings) = (text(0)?, text(2)?, text(3)?, row.get(4)?);
     let damaged = |what: &str| Failure::Damaged(format!("job {}: {what}", id.escape_debug()));
     let found = checksum(id, progress, description, settings);
     if found != row.get::<_, i64>(5)? {
@@ -102,13 +111,15 @@ fn read(row: &Row<'_>) -> Answer<Job> {
         seen: row.get(1)?,
         progress: serde_json::from_str(progress).map_err(|e| damaged(&e.to_string()))?,
         description: serde_json::from_str(description).map_err(|e| damaged(&e.to_string()))?,
-        settings: settings.to_owned(),
+        settings,
+        new_settings: None,
         checksum: found,
     })
 }
 
-fn checksum(id: &str, progress: &str, description: &str, settings: &str) -> i64 {
-    tally::checksum([id, progress, description, settings].map(tally::text))
+fn checksum(id: &str, progress: &str, description: &str, settings: i64) -> i64 {
+    let [id, progress, description] = [id, progress, description].map(tally::text);
+    tally::checksum([id, progress, description, settings])
 }
 
 /// A job by its full id.
@@ -132,35 +143,43 @@ pub fn changed_after(db: &Connection, after: i64, each: &mut dyn FnMut(Job)) -> 
 
 /// A new row of which nothing is known yet.
 pub fn insert(db: &Connection, id: &str) -> Answer<Job> {
-    let (progress, description, settings) = (Progress::default(), Description::default(), json(&Settings::new())?);
-    let mut job = Job { id: id.to_owned(), progress, description, settings, seen: 0, checksum: 0 };
+    let (progress, description) = (Progress::default(), Description::default());
+    let mut job =
+        Job { id: id.to_owned(), progress, description, settings: 0, new_settings: None, seen: 0, checksum: 0 };
+    job.describe(Description::default(), &Settings::new())?;
     let (progress, description) = (json(&job.progress)?, json(&job.description)?);
-    job.checksum = checksum(id, &progress, &description, &job.settings);
+    job.checksum = checksum(id, &progress, &description, job.settings);
     let changes = change_totals(db, |totals| totals.add(job.checksum))?;
-    db.prepare_cached("INSERT INTO jobs VALUES (?, 0, ?, ?, ?, ?, ?)")?.execute(params![
+    db.prepare_cached("INSERT INTO jobs VALUES (?, 0, ?, ?, '', ?, ?, ?)")?.execute(params![
         id,
         progress,
         description,
-        job.settings,
         job.checksum,
-        changes
+        changes,
+        job.settings
     ])?;
+    write_settings(db, &mut job)?;
     Ok(job)
 }
 
 /// Writes a row's new contents.
 pub fn update(db: &Connection, job: &mut Job, seen: i64) -> Answer<()> {
     let (progress, description) = (json(&job.progress)?, json(&job.description)?);
-    let (before, after) = (job.checksum, checksum(&job.id, &progress, &description, &job.settings));
+    let (before, after) = (job.checksum, checksum(&job.id, &progress, &description, job.settings));
     let changes = change_totals(db, |totals| {
         totals.remove(before);
         totals.add(after);
     })?;
     let change =
-        "UPDATE jobs SET seen = ?, progress = ?, description = ?, settings = ?, checksum = ?, changed = ? WHERE id = ?";
+        "UPDATE jobs SET seen = ?, progress = ?, description = ?, settings_checksum = ?, checksum = ?, changed = ?
+        WHERE id = ?";
     db.prepare_cached(change)?.execute(params![seen, progress, description, job.settings, after, changes, job.id])?;
     (job.seen, job.checksum) = (seen, after);
-    Ok(())
+    write_settings(db, job)
+}
+
+fn write_settings(db: &Connection, job: &mut Job) -> Answer<()> {
+    job.new_settings.take().map_or(Ok(()), |text| settings::put(db, &job.id, &text))
 }
 
 /// Removes a job with all that is known of it.
@@ -168,6 +187,7 @@ pub fn remove(db: &Connection, job: &Job) -> Answer<()> {
     steps::clear(db, job.key())?;
     evaluations::clear(db, job.key())?;
     marks::clear(db, job.key())?;
+    settings::clear(db, &job.id)?;
     db.prepare_cached("DELETE FROM jobs WHERE id = ?")?.execute([&job.id])?;
     change_totals(db, |totals| totals.remove(job.checksum)).map(drop)
 }

@@ -1,21 +1,25 @@
 //! All jobs in memory, so that a page of ten thousand costs a sort and no reading. What is held is proved against the file
 //! each time it is asked: one row tells how often any job changed, and what all of them sum up to.
 //!
-//! A job takes about 3 KB here, most of it settings.
+//! A job takes about 1 KB here; 2 KB of settings come to it once a search has asked for one.
 
 use super::failure::{Answer, Failure};
 use super::jobs::{self, Job};
+use super::settings::Known;
 use super::tally::Tally;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The jobs, as they were at the last `refresh`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct JobList {
-    jobs: BTreeMap<String, Job>,
+    /// Shared with the lists that were made of this one.
+    jobs: BTreeMap<String, Arc<Job>>,
     tally: Tally,
     /// Count of changes up to which they were read.
     changes: Option<i64>,
+    settings: Known,
 }
 
 impl JobList {
@@ -23,21 +27,34 @@ impl JobList {
     pub fn refresh(&mut self, db: &Connection) -> Answer<()> {
         // One moment: both the rows and what they sum up to.
         let moment = db.unchecked_transaction()?;
-        let (totals, changes) = jobs::totals(&moment)?;
+        self.bring_up(&moment)
+    }
+
+    /// The same, with the settings of all jobs.
+    pub fn refresh_with_settings(&mut self, db: &Connection) -> Answer<()> {
+        let moment = db.unchecked_transaction()?;
+        self.bring_up(&moment)?;
+        let JobList { jobs, settings, .. } = self;
+        settings.keep(|id| jobs.contains_key(id));
+        jobs.values().try_for_each(|job| settings.read(&moment, job))
+    }
+
+    fn bring_up(&mut self, moment: &Connection) -> Answer<()> {
+        let (totals, changes) = jobs::totals(moment)?;
         if self.changes == Some(changes) && self.tally == totals {
             return Ok(());
         }
         if let Some(before) = self.changes.take() {
-            self.take(&moment, before)?;
+            self.take(moment, before)?;
         }
         if self.tally != totals || self.jobs.is_empty() {
             // The first time, or another engine removed one; or what is there is not what was written.
-            *self = JobList::default();
-            self.take(&moment, -1)?;
+            self.clear();
+            self.take(moment, -1)?;
         }
         if self.tally != totals {
             let listed = self.jobs.len();
-            *self = JobList::default();
+            self.clear();
             return Err(Failure::Damaged(format!(
                 "{listed} jobs are listed, and they are not those that were written"
             )));
@@ -46,10 +63,14 @@ impl JobList {
         Ok(())
     }
 
+    fn clear(&mut self) {
+        *self = JobList { settings: std::mem::take(&mut self.settings), ..JobList::default() };
+    }
+
     fn take(&mut self, db: &Connection, after: i64) -> Answer<()> {
         jobs::changed_after(db, after, &mut |job| {
             self.tally.add(job.checksum);
-            if let Some(before) = self.jobs.insert(job.id.clone(), job) {
+            if let Some(before) = self.jobs.insert(job.id.clone(), Arc::new(job)) {
                 self.tally.remove(before.checksum);
             }
         })
@@ -62,14 +83,19 @@ impl JobList {
         }
     }
 
+    /// The settings of a job under their dotted keys, as JSON; none where no search has asked for them.
+    pub fn settings(&self, job: &Job) -> &str {
+        self.settings.of(job)
+    }
+
     /// A job by its full id.
     pub fn get(&self, id: &str) -> Option<&Job> {
-        self.jobs.get(id)
+        self.jobs.get(id).map(Arc::as_ref)
     }
 
     /// All of them, by id.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Job> {
-        self.jobs.values()
+        self.jobs.values().map(Arc::as_ref)
     }
 
     /// Ids that begin so, three at most.

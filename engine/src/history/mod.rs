@@ -2,7 +2,7 @@
 //!
 //! The file is an index. Everything in it is derived from the run folders (`ingest.rs`), so a lost or damaged file is built
 //! again (`database.rs`) and gives the same answers; how damage is noticed is told in `tally.rs`. One table a file: `jobs.rs`,
-//! `steps.rs`, `evaluations.rs`, `marks.rs`; `list.rs` holds all jobs in memory.
+//! `settings.rs`, `steps.rs`, `evaluations.rs`, `marks.rs`; `list.rs` holds all jobs in memory.
 //!
 //! Not here: who writes run folders (the supervisor), what is in them (`store`), and the wish to see them change (the
 //! caller's clock: call [`History::ingest`] as often as the screen needs it).
@@ -20,6 +20,8 @@ mod list;
 mod marks;
 mod page;
 mod search;
+pub mod seed;
+mod settings;
 mod steps;
 mod summary;
 mod tally;
@@ -45,7 +47,10 @@ use store::home::Home;
 use store::run::RunFolder;
 
 /// One way of bringing the tables up to the run folders.
-type Ingest = fn(&Connection, &Home, &mut JobList) -> Answer<Vec<Problem>>;
+type Ingest<'a> = &'a dyn Fn(&Connection, &Home, &mut JobList) -> Answer<Vec<Problem>>;
+
+/// One way of bringing the list up to the file.
+type Refresh = fn(&mut JobList, &Connection) -> Answer<()>;
 
 /// Rows of metrics read at once: a reader never holds the file's log back for long, and memory stays at half a megabyte.
 const ROWS: usize = 4096;
@@ -91,14 +96,40 @@ impl History {
     /// The same for living jobs alone, and for all where one may be new, gone or started again: cheap enough for once a
     /// second beside ten thousand jobs. What a user says of a job that has ended is left to `ingest`.
     pub fn look(&mut self) -> Outcome<Vec<Problem>> {
-        self.look_quietly()?;
+        self.look_quietly(None)?;
         Ok(self.take_notices())
+    }
+
+    /// The same, and what the folder of one job has gained, whether it lives or not; `id` may be the beginning of one.
+    pub fn look_at(&mut self, id: &str) -> Outcome<Vec<Problem>> {
+        self.look_quietly(Some(id))?;
+        Ok(self.take_notices())
+    }
+
+    /// A second history of the same HOME, for a call beside this one's. It begins with what this one knows, where `open`
+    /// reads ten thousand jobs and looks at all their folders.
+    pub fn another(&mut self) -> Outcome<History> {
+        let lock = database::lock(self.home.path())?;
+        if !self.database.is_current(self.home.path()) {
+            self.ingest_with(&lock)?;
+        }
+        match self.list.refresh(&self.database.db) {
+            Err(Failure::Damaged(why)) => self.mend(&why, &lock)?,
+            done => done.map_err(Failure::problem)?,
+        }
+        Ok(History {
+            home: self.home.clone(),
+            database: Database::another(self.home.path()).map_err(Failure::problem)?,
+            list: self.list.clone(),
+            watched: self.watched.clone(),
+            waiting: Vec::new(),
+            given: self.given.clone(),
+        })
     }
 
     /// All jobs, newest first; those only that match every word of `search` (see `search.rs`).
     /// Errors: `SettingInvalid` where a comparison of `search` is none.
     pub fn jobs(&mut self, search: Option<&str>) -> Outcome<Vec<JobRow>> {
-        self.refresh()?;
         let mut found = self.matching(search.unwrap_or_default())?;
         page::newest_first(&mut found);
         Ok(found.into_iter().map(|(row, _)| row).collect())
@@ -106,13 +137,12 @@ impl History {
 
     /// A page of the jobs that match, in the order asked for.
     pub fn page(&mut self, query: &JobQuery) -> Outcome<JobPage> {
-        self.refresh()?;
         Ok(page::of(self.matching(&query.search)?, query))
     }
 
     /// Jobs that are queued, running, paused or about to be, newest first, after a `look`.
     pub fn alive(&mut self) -> Outcome<Vec<JobRow>> {
-        self.look_quietly()?;
+        self.look_quietly(None)?;
         let alive = self.list.iter().filter(|job| job.progress.summary.state.is_alive());
         let mut found: Vec<_> = alive.map(|job| (self.row(job), job)).filter(|(row, _)| row.state.is_alive()).collect();
         page::newest_first(&mut found);
@@ -232,20 +262,20 @@ impl History {
         self.ingest_with(&lock)
     }
 
-    fn look_quietly(&mut self) -> Outcome<()> {
+    fn look_quietly(&mut self, asked: Option<&str>) -> Outcome<()> {
         let lock = database::lock(self.home.path())?;
         if self.watched.changed(&self.home) {
             return self.ingest_with(&lock);
         }
-        self.take_in(&lock, ingest::living)
+        self.take_in(&lock, &|db, home, list| ingest::living(db, home, list, asked))
     }
 
     fn ingest_with(&mut self, lock: &WriteLock) -> Outcome<()> {
         self.watched.look(&self.home);
-        self.take_in(lock, ingest::run_folders)
+        self.take_in(lock, &ingest::run_folders)
     }
 
-    fn take_in(&mut self, lock: &WriteLock, ingest: Ingest) -> Outcome<()> {
+    fn take_in(&mut self, lock: &WriteLock, ingest: Ingest<'_>) -> Outcome<()> {
         if !self.database.is_current(self.home.path()) {
             self.reopen(lock)?;
         }
@@ -260,20 +290,34 @@ impl History {
 
     /// Brings the list up to the file.
     fn refresh(&mut self) -> Outcome<()> {
-        match self.list.refresh(&self.database.db) {
+        self.refresh_by(JobList::refresh)
+    }
+
+    fn refresh_by(&mut self, refresh: Refresh) -> Outcome<()> {
+        match refresh(&mut self.list, &self.database.db) {
             Err(Failure::Damaged(why)) => {
                 let lock = database::lock(self.home.path())?;
-                self.rebuild(&why, &lock)?;
-                self.ingest_with(&lock)
+                self.mend(&why, &lock)?;
+                refresh(&mut self.list, &self.database.db).map_err(Failure::problem)
             }
             done => done.map_err(Failure::problem),
         }
     }
 
-    fn matching(&self, search: &str) -> Outcome<Vec<page::Found<'_>>> {
+    fn mend(&mut self, why: &str, lock: &WriteLock) -> Outcome<()> {
+        self.rebuild(why, lock)?;
+        self.ingest_with(lock)
+    }
+
+    /// Brings the list up to the file, and finds the jobs that match.
+    fn matching(&mut self, search: &str) -> Outcome<Vec<page::Found<'_>>> {
         let search = Search::parse(search)?;
+        let refresh = if search.names_a_setting() { JobList::refresh_with_settings } else { JobList::refresh };
+        self.refresh_by(refresh)?;
         let rows = self.list.iter().map(|job| (self.row(job), job));
-        Ok(rows.filter(|(row, job)| search.matches(row, &job.description.labels, job.settings())).collect())
+        let matches =
+            |(row, job): &page::Found<'_>| search.matches(row, &job.description.labels, self.list.settings(job));
+        Ok(rows.filter(matches).collect())
     }
 
     /// Runs a query; where it meets damage, builds the file again and runs it once more.
@@ -281,8 +325,7 @@ impl History {
         match query(&self.database.db) {
             Err(Failure::Damaged(why)) => {
                 let lock = database::lock(self.home.path())?;
-                self.rebuild(&why, &lock)?;
-                self.ingest_with(&lock)?;
+                self.mend(&why, &lock)?;
                 query(&self.database.db).map_err(Failure::problem)
             }
             answer => answer.map_err(Failure::problem),

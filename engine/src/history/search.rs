@@ -51,6 +51,11 @@ impl Search {
         Ok(Search { terms: text.split_whitespace().map(term).collect::<Outcome<_>>()? })
     }
 
+    /// True where a term can only be answered from a job's settings.
+    pub fn names_a_setting(&self) -> bool {
+        self.terms.iter().any(|term| matches!(term, Term::Compare { key, .. } if !COLUMNS.contains(&key.as_str())))
+    }
+
     /// True when every term holds for the job; `settings` is the JSON of its settings.
     pub fn matches(&self, row: &JobRow, labels: &Labels, settings: &str) -> bool {
         self.terms.iter().all(|term| match term {
@@ -98,6 +103,28 @@ fn texts<'a>(row: &'a JobRow, labels: &'a Labels) -> impl Iterator<Item = &'a st
     let fixed = [&row.id, &row.name, &row.model, &row.data, &row.stage, &labels.note].map(String::as_str);
     fixed.into_iter().chain([row.state.word()]).chain(labels.tags.iter().map(String::as_str))
 }
+
+/// Keys that are columns of the list.
+const COLUMNS: [&str; 18] = [
+    "id",
+    "name",
+    "model",
+    "data",
+    "stage",
+    "state",
+    "note",
+    "tag",
+    "star",
+    "loss",
+    "final_loss",
+    "evaluation",
+    "evaluation_loss",
+    "best_evaluation_loss",
+    "steps",
+    "steps_total",
+    "tokens",
+    "seconds_active",
+];
 
 /// The values of a column of the list: none where the job has no such thing yet, several for tags. `None` where the key is
 /// no column.
@@ -226,6 +253,15 @@ mod tests {
     fn matches(search: &str) -> bool {
         let (row, labels, settings) = job();
         Search::parse(search).unwrap().matches(&row, &labels, &settings)
+    }
+
+    #[test]
+    fn settings_are_opened_only_for_what_no_column_answers() {
+        let (row, labels, _) = job();
+        assert!(COLUMNS.iter().all(|key| column(&row, &labels, key).is_some()));
+        for (search, opens) in [("loss<2 state:failed words", false), ("lr>1e-4", true), ("loss<2 run.seed=3", true)] {
+            assert_eq!(Search::parse(search).unwrap().names_a_setting(), opens, "{search}");
+        }
     }
 
     #[test]

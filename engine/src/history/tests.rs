@@ -775,6 +775,51 @@ fn what_another_engine_adds_changes_and_removes_is_seen_without_reading() {
 }
 
 #[test]
+fn a_second_history_answers_as_the_first_does_and_both_see_what_comes() {
+    let place = Place::new();
+    three_jobs(&place);
+    let mut first = place.open();
+    let before = answers(&mut first);
+    let mut second = first.another().unwrap();
+    assert_eq!(answers(&mut second), before);
+    place.run("d-new", &["run.seed=77"]).start().steps(1, 1, 5).finish(5);
+    second.look().unwrap();
+    for history in [&mut first, &mut second] {
+        assert_eq!(history.jobs(None).unwrap().len(), 4);
+        assert_eq!(history.jobs(Some("seed=77")).unwrap().len(), 1);
+    }
+    first.delete("d-new").unwrap();
+    assert_eq!(second.jobs(Some("seed>0")).unwrap().len(), 3);
+    fs::remove_file(place.home.history()).unwrap();
+    assert_eq!(answers(&mut first.another().unwrap()), before);
+}
+
+#[test]
+fn a_look_at_one_job_reads_what_its_folder_has_gained() {
+    let place = Place::new();
+    let mut run = place.run("job", &[]);
+    run.start().steps(1, 1, 5).finish(5);
+    let mut history = place.open();
+    run.folder.change_labels(|labels| labels.name = Some("renamed".into())).unwrap();
+    history.look_at("jo").unwrap();
+    assert_eq!(history.job("job").unwrap().row.name, "renamed");
+    history.look_at("none").unwrap();
+}
+
+#[test]
+fn settings_that_were_changed_in_the_file_are_found() {
+    let place = Place::new();
+    three_jobs(&place);
+    let before = place.open().jobs(Some("seed>=2")).unwrap();
+    let db = rusqlite::Connection::open(place.home.history()).unwrap();
+    db.execute("UPDATE settings SET text = replace(text, '\"run.seed\":2', '\"run.seed\":1')", []).unwrap();
+    drop(db);
+    let mut history = place.open();
+    assert_eq!(history.jobs(Some("seed>=2")).unwrap(), before);
+    assert_eq!(place.damaged(), 1);
+}
+
+#[test]
 fn a_plan_that_was_mended_is_read_again() {
     let place = Place::new();
     place.run("job", &[]).start();
