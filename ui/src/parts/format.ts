@@ -115,9 +115,20 @@ export function ago(ms: number | null, now = Date.now()): string {
 /** The moment itself, for hovering. */
 export function absolute(ms: number | null, time = true): string {
   if (ms === null) return "–";
-  const locale = language.current === "zh" ? "zh-CN" : "en-GB";
-  const style: Intl.DateTimeFormatOptions = time ? { dateStyle: "medium", timeStyle: "medium" } : { dateStyle: "medium" };
-  return new Intl.DateTimeFormat(locale, style).format(new Date(ms));
+  return calendar(language.current === "zh" ? "zh-CN" : "en-GB", time).format(ms);
+}
+
+const calendars = new Map<string, Intl.DateTimeFormat>();
+
+/** Made once: making one takes longer than all else that a row of a table needs. */
+function calendar(locale: string, time: boolean): Intl.DateTimeFormat {
+  const key = `${locale} ${time}`;
+  let made = calendars.get(key);
+  if (!made) {
+    made = new Intl.DateTimeFormat(locale, time ? { dateStyle: "medium", timeStyle: "medium" } : { dateStyle: "medium" });
+    calendars.set(key, made);
+  }
+  return made;
 }
 
 /** Text from files with its control and direction characters made visible. */

@@ -15,6 +15,7 @@ import { emptyFrame, newest } from "../../charts/frame";
 import { RunCurve, type Picture } from "../../charts/run-curve";
 import { jobs } from "../../frame/jobs.svelte";
 import { usable } from "../try/sides";
+import { joined } from "./log-lines";
 
 const ALIVE: readonly JobState[] = ["queued", "starting", "running", "paused", "stopping"];
 export const isAlive = (state: JobState): boolean => ALIVE.includes(state);
@@ -128,7 +129,7 @@ export class LiveJob {
   async #readLog(): Promise<void> {
     try {
       const tail = await client.log(this.id, LOG_LINES);
-      if (!this.#closed && changed(this.lines, tail.lines)) this.lines = tail.lines;
+      if (!this.#closed && changed(this.lines, tail.lines)) this.lines = joined(this.lines, tail.lines);
     } catch {
       // A job that has not begun has no log yet; the next reading will have it.
     }
