@@ -4,7 +4,7 @@ NPM = npm --prefix ui
 .DEFAULT_GOAL := test
 # Names the real model for the tests over it, where scripts/smollm2 could make it.
 REAL = if [ -z "$$ANNEAL_SMOLLM2" ] && [ -f target/smollm2/complete ]; then export ANNEAL_SMOLLM2="$(CURDIR)/target/smollm2"; fi;
-.PHONY: run test bench soak package setup ui
+.PHONY: run test bench bench-window soak package setup ui
 
 run: setup ui ## opens the window; without a display trains a small model in the terminal and lets it write
 	$(CARGO) build --release --locked -p engine -p trainer -p anneal-desktop
@@ -22,6 +22,10 @@ test: setup ui ## what continuous integration runs
 bench: setup ## measures training, matrix products and the optimizer beside the machine's limit, and beside PyTorch where it is
 	$(CARGO) build --release --locked -p engine -p trainer
 	scripts/bench
+
+bench-window: setup ui ## how fast the window is with ten thousand jobs and a million steps; needs Xvfb and WebKitWebDriver
+	$(CARGO) build --profile soak --workspace --bins --tests --locked
+	ANNEAL_BENCH_WINDOW=1 $(CARGO) test --profile soak --workspace --locked -- --nocapture the_window_beside_its_limits
 
 soak: setup ui ## the tests with their figures raised: more kills, faults and seeds, for hours
 	$(CARGO) build --release --workspace --bins --locked

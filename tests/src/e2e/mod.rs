@@ -9,4 +9,5 @@ mod guard;
 mod places;
 mod real;
 mod single;
+mod speed;
 mod xdnd;
