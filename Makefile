@@ -28,9 +28,9 @@ bench-window: setup ui ## how fast the window is with ten thousand jobs and a mi
 	ANNEAL_BENCH_WINDOW=1 $(CARGO) test --profile soak --workspace --locked -- --nocapture the_window_beside_its_limits
 
 soak: setup ui ## the tests with their figures raised: more kills, faults and seeds, for hours
-	$(CARGO) build --release --workspace --bins --locked
+	$(CARGO) build --profile soak --workspace --bins --tests --locked
 	@scripts/smollm2
-	$(REAL) ANNEAL_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
+	$(REAL) ANNEAL_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --profile soak --workspace --locked
 
 package: setup ui ## dist/: a Debian package and a tarball of the programs, with the licences of all that is in them
 	$(CARGO) build --profile dist --locked -p engine -p trainer -p anneal-desktop

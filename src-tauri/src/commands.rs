@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tauri::ipc::Channel;
-use tauri::{AppHandle, State, Webview};
+use tauri::{AppHandle, Runtime, State, Webview};
 
 type Shared<'a> = State<'a, Arc<Shell>>;
 
@@ -42,7 +42,11 @@ pub async fn startup(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<St
 
 /// Lets the user choose paths, which are granted then.
 #[tauri::command]
-pub async fn browse(app: AppHandle, shell: Shared<'_>, ask: Ask<asked::Browsed>) -> Outcome<Vec<String>> {
+pub async fn browse<R: Runtime>(
+    app: AppHandle<R>,
+    shell: Shared<'_>,
+    ask: Ask<asked::Browsed>,
+) -> Outcome<Vec<String>> {
     let shell = Arc::clone(&shell);
     apart(move || {
         let (title, choice) = match ask.0.what {
@@ -59,7 +63,7 @@ pub async fn browse(app: AppHandle, shell: Shared<'_>, ask: Ask<asked::Browsed>)
 
 /// Shows a job's folder in the file manager.
 #[tauri::command]
-pub async fn reveal(app: AppHandle, shell: Shared<'_>, ask: Ask<asked::Job>) -> Outcome<()> {
+pub async fn reveal<R: Runtime>(app: AppHandle<R>, shell: Shared<'_>, ask: Ask<asked::Job>) -> Outcome<()> {
     let shell = Arc::clone(&shell);
     apart(move || {
         let folder = shell.engine(|engine| engine.run_folder(&ask.0.id))?.path().to_owned();
@@ -73,14 +77,14 @@ pub async fn reveal(app: AppHandle, shell: Shared<'_>, ask: Ask<asked::Job>) -> 
 
 /// Names the window.
 #[tauri::command]
-pub async fn set_title(webview: Webview, ask: Ask<asked::Title>) -> Outcome<()> {
+pub async fn set_title<R: Runtime>(webview: Webview<R>, ask: Ask<asked::Title>) -> Outcome<()> {
     let title: String = ask.0.title.chars().filter(|c| !c.is_control()).take(200).collect();
     webview.window().set_title(&title).map_err(|e| Problem::internal("the window has no title").why(e.to_string()))
 }
 
 /// Tells the desktop.
 #[tauri::command]
-pub async fn notify(app: AppHandle, ask: Ask<asked::Notice>) -> Outcome<()> {
+pub async fn notify<R: Runtime>(app: AppHandle<R>, ask: Ask<asked::Notice>) -> Outcome<()> {
     let asked::Notice { title, body, id } = ask.0;
     let short = |text: String| text.chars().take(500).collect::<String>();
     let of = app.clone();
@@ -90,7 +94,7 @@ pub async fn notify(app: AppHandle, ask: Ask<asked::Notice>) -> Outcome<()> {
 
 /// Closes the window; the page has said what there was to say.
 #[tauri::command]
-pub async fn close_now(app: AppHandle, _ask: Ask<asked::Nothing>) -> Outcome<()> {
+pub async fn close_now<R: Runtime>(app: AppHandle<R>, _ask: Ask<asked::Nothing>) -> Outcome<()> {
     window::close(&app);
     Ok(())
 }
@@ -104,14 +108,14 @@ pub async fn cancel(shell: Shared<'_>, ask: Ask<asked::Token>) -> Outcome<()> {
 
 // ---- from files to a job ----
 
-/// Facts of paths. One that is recognised is granted: whoever types a path may also drop it.
+/// Facts of paths. One that is recognised is granted as far as it was: whoever types a path may also drop it.
 #[tauri::command]
 pub async fn inspect(shell: Shared<'_>, ask: Ask<asked::Paths>) -> Outcome<Vec<ItemFacts>> {
     let shell = Arc::clone(&shell);
     apart(move || {
         let facts = shell.engine(|engine| Ok(engine.inspect(&ask.0.paths)))?;
         let known = facts.iter().zip(&ask.0.paths).filter(|(item, _)| item.kind != Kind::Unknown);
-        known.for_each(|(_, path)| shell.grants.allow(path));
+        known.for_each(|(_, path)| shell.grants.recognise(path));
         Ok(facts)
     })
     .await
@@ -137,7 +141,7 @@ pub async fn sample_spec(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcom
 
 /// The plan of a job; ends the plan before it.
 #[tauri::command]
-pub async fn plan(webview: Webview, shell: Shared<'_>, ask: Ask<asked::Planning>) -> Outcome<Plan> {
+pub async fn plan<R: Runtime>(webview: Webview<R>, shell: Shared<'_>, ask: Ask<asked::Planning>) -> Outcome<Plan> {
     let (shell, on_line) = (Arc::clone(&shell), ask.0.on_line.channel_on::<_, Line>(webview));
     let cancelled = shell.calls.begin_plan();
     apart(move || {
@@ -215,7 +219,7 @@ pub async fn curve(shell: Shared<'_>, ask: Ask<asked::CurvePart>) -> Outcome<Cur
 
 /// What a run does from now on, until it has ended or the page has seen enough.
 #[tauri::command]
-pub async fn follow(webview: Webview, shell: Shared<'_>, ask: Ask<asked::Following>) -> Outcome<()> {
+pub async fn follow<R: Runtime>(webview: Webview<R>, shell: Shared<'_>, ask: Ask<asked::Following>) -> Outcome<()> {
     let (shell, asked::Following { id, token, on_batch }) = (Arc::clone(&shell), ask.0);
     let batches: Channel<Batch> = on_batch.channel_on(webview);
     let ended = shell.calls.begin(token)?;
@@ -293,7 +297,11 @@ pub async fn fork(shell: Shared<'_>, ask: Ask<asked::Fork>) -> Outcome<String> {
 
 /// Asks where to and writes a checkpoint there.
 #[tauri::command]
-pub async fn export_files(app: AppHandle, shell: Shared<'_>, ask: Ask<asked::Exporting>) -> Outcome<Option<Exported>> {
+pub async fn export_files<R: Runtime>(
+    app: AppHandle<R>,
+    shell: Shared<'_>,
+    ask: Ask<asked::Exporting>,
+) -> Outcome<Option<Exported>> {
     let shell = Arc::clone(&shell);
     apart(move || {
         let asked::Exporting { from, format } = ask.0;
@@ -311,7 +319,11 @@ pub async fn export_files(app: AppHandle, shell: Shared<'_>, ask: Ask<asked::Exp
 
 /// Lets a model speak; pieces come as they are made.
 #[tauri::command]
-pub async fn generate(webview: Webview, shell: Shared<'_>, ask: Ask<asked::Generating>) -> Outcome<Generated> {
+pub async fn generate<R: Runtime>(
+    webview: Webview<R>,
+    shell: Shared<'_>,
+    ask: Ask<asked::Generating>,
+) -> Outcome<Generated> {
     let (shell, asked::Generating { query, token, on_text }) = (Arc::clone(&shell), ask.0);
     let pieces: Channel<String> = on_text.channel_on(webview);
     let ended = shell.calls.begin(token)?;
@@ -355,7 +367,7 @@ pub async fn machine(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Ma
 }
 
 /// All of them, for the builder.
-pub fn all() -> impl Fn(tauri::ipc::Invoke) -> bool + Send + Sync + 'static {
+pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync + 'static {
     tauri::generate_handler![
         alive,
         browse,

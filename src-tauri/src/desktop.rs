@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use tauri::{AppHandle, Emitter, Manager};
+use tauri::{AppHandle, Emitter, Manager, Runtime};
 
 const BUS: &str = "org.freedesktop.Notifications";
 const OBJECT: &str = "/org/freedesktop/Notifications";
@@ -32,16 +32,24 @@ pub enum Choice {
 }
 
 /// Opens a file dialog and waits for it; nothing where it was left without a choice. Never call it on the window's thread.
-pub fn choose(app: &AppHandle, title: &'static str, choice: Choice) -> Outcome<Vec<PathBuf>> {
+pub fn choose<R: Runtime>(app: &AppHandle<R>, title: &'static str, choice: Choice) -> Outcome<Vec<PathBuf>> {
     let (chosen, answer) = channel();
     let of = app.clone();
-    let shown = app.run_on_main_thread(move || open_dialog(&of, title, choice, chosen));
+    let shown = app.run_on_main_thread(move || match gtk::is_initialized_main_thread() {
+        true => open_dialog(&of, title, choice, chosen),
+        false => drop(chosen.send(Err(no_desktop()))),
+    });
     shown.map_err(|e| Problem::internal("the dialog could not be opened").why(e.to_string()))?;
     // The sender goes with the dialog, whatever ends it.
-    Ok(answer.recv().unwrap_or_default())
+    answer.recv().unwrap_or_else(|_| Ok(Vec::new()))
 }
 
-fn open_dialog(app: &AppHandle, title: &str, choice: Choice, chosen: Sender<Vec<PathBuf>>) {
+fn no_desktop() -> Problem {
+    Problem::new(Code::DeviceUnavailable, "there is no desktop that could show a dialog")
+        .remedy("type the path instead")
+}
+
+fn open_dialog<R: Runtime>(app: &AppHandle<R>, title: &str, choice: Choice, chosen: Sender<Outcome<Vec<PathBuf>>>) {
     let action = match choice {
         Choice::Files => gtk::FileChooserAction::Open,
         Choice::Folder => gtk::FileChooserAction::SelectFolder,
@@ -53,7 +61,7 @@ fn open_dialog(app: &AppHandle, title: &str, choice: Choice, chosen: Sender<Vec<
     dialog.set_select_multiple(matches!(choice, Choice::Files));
     dialog.connect_response(move |dialog, response| {
         let accepted = response == gtk::ResponseType::Accept;
-        let _ = chosen.send(if accepted { dialog.filenames() } else { Vec::new() });
+        let _ = chosen.send(Ok(if accepted { dialog.filenames() } else { Vec::new() }));
         OPEN.with_borrow_mut(|open| open.clear());
     });
     dialog.show();
@@ -79,7 +87,7 @@ pub fn reveal(folder: &Path) -> Outcome<()> {
 }
 
 /// Tells the desktop; a click tells the page `open-job`. Silent where nothing listens. Call it on the window's thread.
-pub fn notify(app: &AppHandle, title: &str, body: &str, job: String) {
+pub fn notify<R: Runtime>(app: &AppHandle<R>, title: &str, body: &str, job: String) {
     if !bus_is_there() {
         return;
     }
@@ -118,7 +126,7 @@ fn send(bus: &DBusConnection, title: &str, body: &str, job: String) {
 }
 
 /// Hears clicks, from the first notification on.
-fn listen(app: &AppHandle, bus: &DBusConnection) {
+fn listen<R: Runtime>(app: &AppHandle<R>, bus: &DBusConnection) {
     if LISTENING.with_borrow(Option::is_some) {
         return;
     }

@@ -1,5 +1,6 @@
-//! Paths that the user gave: dropped, chosen in a dialog, named at the start, or recognised when typed. The page may name
-//! these, what lies in them, and what lies in HOME; nothing else.
+//! Paths that the user gave: dropped, chosen in a dialog, or named at the start. The page may name these, what lies in them,
+//! and what lies in HOME. Of a path that was only typed and recognised it may name that and its files, but nothing deeper:
+//! a stray data file in the root of a disk does not open the disk. Nothing else.
 //!
 //! Not here: what a path holds (`engine::intake`).
 
@@ -8,30 +9,39 @@ use protocol::job::EvaluationData;
 use protocol::problem::{Code, Outcome, Problem};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Paths remembered: more than anyone drops in one sitting.
 const PATHS: usize = 10_000;
 
+#[derive(Default)]
+struct Paths {
+    given: BTreeSet<PathBuf>,
+    recognised: BTreeSet<PathBuf>,
+}
+
 /// The paths given so far, without links and dots.
 #[derive(Default)]
-pub struct Grants(Mutex<BTreeSet<PathBuf>>);
+pub struct Grants(Mutex<Paths>);
 
 impl Grants {
     /// Takes a path that the user gave; one that is not there grants nothing.
     pub fn allow(&self, path: &Path) {
-        let Ok(real) = path.canonicalize() else { return };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() < PATHS {
-            all.insert(real);
-        }
+        remember(&mut self.paths().given, path);
+    }
+
+    /// Takes a path that holds a model or data, whoever named it.
+    pub fn recognise(&self, path: &Path) {
+        remember(&mut self.paths().recognised, path);
     }
 
     /// Errors: `FileUnreadable` where there is no such path, `PathOutside` where it was not given.
     pub fn check(&self, path: &Path) -> Outcome<()> {
         let real = path.canonicalize().map_err(|e| Problem::io(&e, "finding", path))?;
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if real.ancestors().any(|above| all.contains(above)) {
+        let all = self.paths();
+        let file_of = |folder: &Path| all.recognised.contains(folder) && !real.is_dir();
+        let recognised = all.recognised.contains(&real) || real.parent().is_some_and(file_of);
+        if recognised || real.ancestors().any(|above| all.given.contains(above)) {
             return Ok(());
         }
         Err(Problem::new(Code::PathOutside, "this path was not given to Anneal")
@@ -43,6 +53,17 @@ impl Grants {
     /// Checks every path of a job. Errors: as `check`.
     pub fn check_job(&self, spec: &JobSpec) -> Outcome<()> {
         paths(spec).into_iter().try_for_each(|path| self.check(path))
+    }
+
+    fn paths(&self) -> MutexGuard<'_, Paths> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remember(all: &mut BTreeSet<PathBuf>, path: &Path) {
+    let Ok(real) = path.canonicalize() else { return };
+    if all.len() < PATHS {
+        all.insert(real);
     }
 }
 
@@ -76,6 +97,21 @@ mod tests {
             assert_eq!(grants.check(&outside).unwrap_err().code, Code::PathOutside, "{}", outside.display());
         }
         assert_eq!(grants.check(Path::new("/nowhere")).unwrap_err().code, Code::FileUnreadable);
+    }
+
+    #[test]
+    fn a_folder_that_was_only_recognised_opens_its_files_and_nothing_deeper() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, deep) = (folder.path().join("rows.jsonl"), folder.path().join("deep"));
+        std::fs::create_dir(&deep).unwrap();
+        std::fs::write(&file, "").unwrap();
+        std::fs::write(deep.join("secret"), "").unwrap();
+        let grants = Grants::default();
+        grants.recognise(folder.path());
+        assert!(grants.check(folder.path()).is_ok() && grants.check(&file).is_ok());
+        for outside in [deep.clone(), deep.join("secret")] {
+            assert_eq!(grants.check(&outside).unwrap_err().code, Code::PathOutside, "{}", outside.display());
+        }
     }
 
     #[test]

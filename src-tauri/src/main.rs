@@ -12,8 +12,12 @@ mod config_tests;
 mod desktop;
 mod environment;
 mod grants;
+#[cfg(test)]
+mod hostile;
 mod inbox;
 mod pool;
+#[cfg(test)]
+mod question_tests;
 mod shell;
 mod single;
 mod window;
@@ -58,18 +62,26 @@ fn open(home: Option<PathBuf>, paths: Vec<PathBuf>) -> Outcome<()> {
     let later = Arc::clone(&inbox);
     held.listen(move |paths| later.put(paths)).map_err(|e| Problem::io(&e, "listening for later starts", &home))?;
     gtk::init().map_err(|_| no_display())?;
-    let context = tauri::generate_context!();
-    let built = tauri::Builder::default()
-        .manage(Arc::new(Shell::new(home, Arc::clone(&inbox))))
-        .invoke_handler(commands::all())
+    let shell = Shell::new(home, Arc::clone(&inbox));
+    let built = answering(tauri::Builder::default(), shell)
         .setup(move |app| {
             inbox.attach(app.handle());
             window::open(app.handle()).map_err(Into::into)
         })
-        .build(context);
+        .build(context());
     let app = built.map_err(|e| Problem::internal("the window could not be opened").why(e.to_string()))?;
     app.run(|_, _| {});
     Ok(())
+}
+
+/// A window that answers the page; tests ask it without one.
+fn answering<R: tauri::Runtime>(builder: tauri::Builder<R>, shell: Shell) -> tauri::Builder<R> {
+    builder.manage(Arc::new(shell)).invoke_handler(commands::all())
+}
+
+/// Configuration, capabilities and page.
+fn context<R: tauri::Runtime>() -> tauri::Context<R> {
+    tauri::generate_context!()
 }
 
 fn no_display() -> Problem {

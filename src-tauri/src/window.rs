@@ -6,13 +6,13 @@ use crate::shell::Shell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tauri::webview::{NewWindowResponse, PageLoadEvent};
-use tauri::{AppHandle, DragDropEvent, Emitter, Manager, WebviewUrl, WebviewWindowBuilder, WindowEvent};
+use tauri::{AppHandle, DragDropEvent, Emitter, Manager, Runtime, WebviewUrl, WebviewWindowBuilder, WindowEvent};
 
 /// Title until the page sets one.
 const TITLE: &str = "Anneal";
 
 /// Opens the window.
-pub fn open(app: &AppHandle) -> tauri::Result<()> {
+pub fn open<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<()> {
     let window = WebviewWindowBuilder::new(app, "main", WebviewUrl::App("index.html".into()))
         .title(TITLE)
         .inner_size(1280.0, 820.0)
@@ -45,7 +45,7 @@ pub fn open(app: &AppHandle) -> tauri::Result<()> {
 }
 
 /// Closes, or lets the page say once that jobs go on without the window.
-fn close_or_ask(app: &AppHandle) {
+fn close_or_ask<R: Runtime>(app: &AppHandle<R>) {
     let shell = app.state::<Arc<Shell>>();
     let running = shell.engine(|engine| engine.alive()).map_or(0, |jobs| jobs.len());
     let warned = shell.warned.swap(true, Ordering::Relaxed);
@@ -55,7 +55,7 @@ fn close_or_ask(app: &AppHandle) {
 }
 
 /// Closes without a question; that ends the program.
-pub fn close(app: &AppHandle) {
+pub fn close<R: Runtime>(app: &AppHandle<R>) {
     match app.get_webview_window("main") {
         Some(window) => drop(window.destroy()),
         None => app.exit(0),

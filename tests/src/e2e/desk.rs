@@ -23,7 +23,7 @@ pub struct Desk {
     variables: Vec<(&'static str, String)>,
     // In this order: the driver goes before its display.
     processes: Vec<Group>,
-    _xvfb: Group,
+    xvfb: Group,
 }
 
 /// A process and all that it started, ended together.
@@ -52,9 +52,13 @@ pub fn missing() -> bool {
 impl Desk {
     /// A desk with no window yet.
     pub fn new() -> Desk {
+        Desk::beside(Lab::new())
+    }
+
+    /// A desk over this HOME, with no window yet.
+    pub fn beside(lab: Lab) -> Desk {
         let (xvfb, display) = xvfb();
-        let desk =
-            Desk { lab: Lab::new(), display, driver: None, variables: Vec::new(), processes: Vec::new(), _xvfb: xvfb };
+        let desk = Desk { lab, display, driver: None, variables: Vec::new(), processes: Vec::new(), xvfb };
         for name in ["user", "config", "cache", "data", "runtime"] {
             std::fs::create_dir_all(desk.lab.path(name)).unwrap();
         }
@@ -90,6 +94,20 @@ impl Desk {
         let driver = driver.unwrap_or_else(|e| panic!("no session: {e}\n{}", self.said()));
         driver.set_script_timeout(PATIENCE).await.unwrap();
         self.driver = Some(driver);
+    }
+
+    /// Starts the program as a launcher does, with nobody driving it.
+    pub fn launch(&self, arguments: &[&str]) -> Group {
+        let mut command = self.environment(Command::new(binary("anneal-desktop")));
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Group(command.spawn().unwrap())
+    }
+
+    /// Ends the display under all that draws on it, and takes another for the windows to come.
+    pub fn lose_display(&mut self) {
+        let (xvfb, display) = xvfb();
+        self.xvfb = xvfb;
+        self.display = display;
     }
 
     /// Ends window and driver as a crash would.

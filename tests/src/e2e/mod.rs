@@ -6,8 +6,12 @@
 mod calls;
 mod desk;
 mod guard;
+mod markup;
+mod payloads;
 mod places;
 mod real;
 mod single;
 mod speed;
+mod windows;
+mod wm;
 mod xdnd;

@@ -22,6 +22,11 @@ impl Lab {
         Lab { folder: tempfile::tempdir().unwrap() }
     }
 
+    /// A fresh one in a folder whose name begins like this.
+    pub fn named(beginning: &str) -> Lab {
+        Lab { folder: tempfile::Builder::new().prefix(beginning).tempdir().unwrap() }
+    }
+
     /// HOME.
     pub fn home(&self) -> PathBuf {
         self.folder.path().join("home")
