@@ -142,7 +142,7 @@ fn plan(text: &str) -> Plan {
     }
     plan["compute"]["libraries"] = json!({ text: text });
     plan["devices"] = json!([text]);
-    plan["reasons"] = json!([{ "field": text, "why": text }]);
+    plan["reasons"] = json!([{ "field": text, "value": text, "why": text }]);
     let parts = json!({ "weights": 1, "gradients": 1, "optimizer": 1, "activations": 1, "workspace": 1 });
     plan["memory"]["devices"] = json!([{ "name": text, "bytes_total": 10, "parts": parts, "bytes_peak": 5 }]);
     serde_json::from_value(plan).unwrap()
