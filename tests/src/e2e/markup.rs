@@ -3,7 +3,7 @@
 //!
 //! Not here: the texts (`payloads`), what the page's policy stops besides (`guard`).
 
-use super::calls::model_with_a_hard_name;
+use super::calls::{job, model_with_a_hard_name};
 use super::desk::{Desk, PATIENCE, missing};
 use super::payloads;
 use crate::journeys::lab::Lab;
@@ -26,7 +26,7 @@ const PLAN: &str = include_str!("../../../engine/src/history/example_plan.json")
 const LOOK: &str = r#"
 const made = [];
 if (window.ran !== undefined) made.push('code ran');
-const strange = 'iframe,frame,object,embed,img,image,video,audio,source,math,base,form,template,marquee,foreignObject,' +
+const strange = 'iframe,frame,object,embed,img,image,video,audio,source,math,base,form:not([data-testid=settings]),template,marquee,foreignObject,' +
   'animate,set,meta[http-equiv],b[onclick],noscript,details[ontoggle],a';
 for (const found of document.querySelectorAll(strange)) made.push(found.outerHTML.slice(0, 200));
 const count = (css) => document.querySelectorAll(css).length;
@@ -85,13 +85,20 @@ impl Show {
         assert!(asked.is_err(), "{place}: somebody asked for an address of a text: {asked:?}");
     }
 
+    /// Asserts that every text was shown since the last time: a look at nothing finds nothing.
+    fn all_shown(&mut self, place: &str) {
+        let seen = std::mem::take(&mut self.seen);
+        let never: Vec<usize> = (0..self.texts.len()).filter(|n| !seen.contains(&format!("n{n}z"))).collect();
+        assert!(never.is_empty(), "{place} never showed {never:?}");
+    }
+
     async fn click_and_look(&mut self, mark: &str) {
         self.desk.click(mark).await;
         self.look(mark).await;
     }
 }
 
-/// A file or folder, a job, a row of it for each text: what a run folder says of itself.
+/// A job of each text: what a run folder says of itself.
 fn seed(home: &Home, n: usize, text: &str) {
     let id = format!("20261130-1{:02}{:02}{:02}-aaaa", n / 60 / 60, n / 60 % 60, n % 60);
     let labels =
@@ -105,7 +112,7 @@ fn seed(home: &Home, n: usize, text: &str) {
 
 /// The newest job, which says all of them everywhere.
 fn seed_full(home: &Home, texts: &[String]) {
-    let run = create(home, "20261130-235959-zzzz", &texts[5], &Labels::default());
+    let run = create(home, "20261130-235959-zzzz", &texts[46], &Labels::default());
     std::fs::write(run.trainer_log(), texts.join("\n")).unwrap();
     let broken = run.checkpoints().join(store::checkpoint::folder_name(1));
     std::fs::create_dir_all(&broken).unwrap();
@@ -200,9 +207,6 @@ async fn text_from_files_is_text_in_every_place() {
     }
     refused(&mut show).await;
     a_job_of_them(&mut show).await;
-    let all: BTreeSet<String> = (0..show.texts.len()).map(|n| format!("n{n}z")).collect();
-    let never: Vec<_> = all.difference(&show.seen).collect();
-    assert!(never.is_empty(), "never shown: {never:?}");
 }
 
 /// The list from its first row to its last.
@@ -217,11 +221,14 @@ async fn history(show: &mut Show) {
             .await;
         tokio::time::sleep(Duration::from_millis(120)).await;
     }
+    show.all_shown("the list of jobs");
     show.desk.script("document.querySelector('[data-testid=history-table] [role=rowgroup]').scrollTop = 0").await;
 }
 
 async fn record(show: &mut Show) {
-    show.desk.click("[data-id=\"20261130-235959-zzzz\"] .name").await;
+    show.desk.find("[data-id=\"20261130-235959-zzzz\"]").await;
+    // A name of this kind has a strange shape: the row is clicked, not a point of it.
+    show.desk.script("document.querySelector('[data-id=\"20261130-235959-zzzz\"] .name').click()").await;
     show.desk.find("record-problem").await;
     show.look("the record").await;
     let tabs = show.desk.page().find_all(By::Css("[data-testid^=record-tab-]")).await.unwrap();
@@ -238,10 +245,12 @@ async fn record(show: &mut Show) {
 }
 
 async fn run(show: &mut Show) {
+    show.seen.clear();
     show.desk.click("open-run").await;
     show.desk.until_text("log-lines", |text| text.contains("n199z")).await;
     show.desk.find("run-problem").await;
     show.look("the run").await;
+    show.all_shown("the log");
     let marks = show.desk.page().find_all(By::Css("[data-testid=mark]")).await.unwrap();
     assert!(!marks.is_empty());
     for mark in marks.iter().take(3) {
@@ -253,6 +262,7 @@ async fn run(show: &mut Show) {
 
 async fn compare_and_delete(show: &mut Show) {
     show.desk.click("nav-history").await;
+    show.desk.click("record-close").await;
     show.desk.find("history-row").await;
     for select in show.desk.page().find_all(By::Css("[data-testid=history-select]")).await.unwrap().iter().take(2) {
         select.click().await.unwrap();
@@ -286,6 +296,7 @@ async fn search(show: &mut Show) {
 
 /// Folders that look like models, named and filled with the texts.
 async fn refused(show: &mut Show) {
+    show.seen.clear();
     let broken = |text: &String| -> PathBuf {
         let folder = show.desk.lab.path(&payloads::file_name(text));
         std::fs::create_dir_all(&folder).unwrap();
@@ -302,6 +313,7 @@ async fn refused(show: &mut Show) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     show.look("what was refused").await;
+    show.all_shown("what was refused");
 }
 
 /// A model and data that are named with texts and full of them, trained under a name that is one.
@@ -321,9 +333,12 @@ async fn a_job_of_them(show: &mut Show) {
     }
     show.desk.find("plan-duration").await;
     show.look("the plan").await;
-    show.desk.click("start").await;
-    show.desk.find("place-run").await;
-    show.desk.find("rail-job").await;
+    // Started as the button does, but long enough to be looked at.
+    let mut spec = job(&model, &data, 1_000_000);
+    spec["name"] = json!(payloads::job_name(&show.texts[46]));
+    let (done, answer) = show.desk.call("submit", json!({ "spec": spec })).await;
+    assert!(done, "{answer}");
+    show.desk.click("rail-job").await;
     show.desk.find("run-loss").await;
     show.look("a job that runs").await;
 }
