@@ -1,5 +1,6 @@
 //! A desk of its own for each test: a display, a driver, HOME and the window, all gone when the test is over.
 
+use super::screen::Screen;
 use crate::journeys::lab::{Lab, binary, kill, until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use thirtyfour::prelude::*;
 
 /// Longest wait for something that the page shows: the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The desk.
@@ -154,9 +155,7 @@ impl Desk {
 
     /// The first element with this mark, once it is there.
     pub async fn find(&self, mark: &str) -> WebElement {
-        let css =
-            if mark.contains(['[', '.', '#', ' ']) { mark.to_owned() } else { format!("[data-testid=\"{mark}\"]") };
-        let found = self.page().query(By::Css(&css)).wait(PATIENCE, LOOK).first().await;
+        let found = self.page().query(By::Css(&css(mark))).wait(PATIENCE, LOOK).first().await;
         match found {
             Ok(element) => element,
             Err(error) => panic!("{mark} is not there: {error}\n{}", self.seen().await),
@@ -216,12 +215,34 @@ impl Desk {
         (answer[0] == json!(true), answer[1].clone())
     }
 
+    /// The display itself, as a person sits at it.
+    pub fn screen(&self) -> Screen {
+        Screen::open(&self.display).unwrap()
+    }
+
+    /// The display with the keyboard in the window.
+    pub fn keyboard(&self) -> Screen {
+        let screen = self.screen();
+        screen.focus(screen.window("Anneal"));
+        screen
+    }
+
+    /// Waits until nothing has this mark.
+    pub async fn until_gone(&self, mark: &str) {
+        let css = css(mark);
+        let begun = std::time::Instant::now();
+        while !self.page().find_all(By::Css(&css)).await.unwrap_or_default().is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "{mark} is still there\n{}", self.seen().await);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Drops paths on the window.
     pub async fn drop_paths(&self, paths: &[&Path]) {
         let (display, paths) = (self.display.clone(), paths.iter().map(|p| p.to_path_buf()).collect::<Vec<_>>());
         let dropping = move || {
             let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-            super::xdnd::drag(&display, &paths, (500, 400), super::xdnd::End::Drop).map_err(|e| e.to_string())
+            super::xdnd::drag(&display, &paths, (500, 400), || {}, super::xdnd::End::Drop).map_err(|e| e.to_string())
         };
         let taken = tokio::task::spawn_blocking(dropping).await.unwrap().unwrap();
         assert!(taken, "the window did not take the drop");
@@ -244,6 +265,16 @@ impl Desk {
         std::fs::write(folder.join(format!("{name}.png")), png).unwrap();
     }
 
+    /// Keeps a picture of the whole screen: dialogs are no part of the page.
+    pub fn screen_picture(&self, name: &str) {
+        let folder = crate::source::root().join("target/screenshots");
+        std::fs::create_dir_all(&folder).unwrap();
+        // What was asked of the screen just now is drawn a moment later.
+        std::thread::sleep(Duration::from_millis(400));
+        let frame = self.screen().picture().unwrap();
+        super::film::write(&folder.join(format!("{name}.png")), &[(frame, 0)]);
+    }
+
     /// What the page shows, for messages of failed tests.
     async fn seen(&self) -> String {
         self.picture("failed").await;
@@ -261,6 +292,11 @@ impl Drop for Desk {
     fn drop(&mut self) {
         self.crash();
     }
+}
+
+/// A mark is a `data-testid`, or whatever else CSS can name.
+fn css(mark: &str) -> String {
+    if mark.contains(['[', '.', '#', ' ']) { mark.to_owned() } else { format!("[data-testid=\"{mark}\"]") }
 }
 
 /// A display that nothing else draws on.

@@ -1,51 +1,11 @@
 //! The places of the window, as people see and use them: a job is watched, the window is killed and opened again, the job
 //! is paused, resumed, stopped, found in the history, compared, asked to speak, deleted and brought back.
 
-use super::calls::{job, model_with_a_hard_name};
+use super::acts::{number, press, state, submit};
+use super::calls::model_with_a_hard_name;
 use super::desk::{Desk, missing};
 use serde_json::json;
 use thirtyfour::prelude::*;
-
-/// Submits a job by the commands of an open window.
-async fn submit(desk: &Desk, name: &str, steps: u64) -> String {
-    let (model, data) = (model_with_a_hard_name(desk), desk.lab.chat(300));
-    desk.call("inspect", json!({ "paths": [model, data] })).await;
-    let mut spec = job(&model, &data, steps);
-    spec["name"] = json!(name);
-    let (done, id) = desk.call("submit", json!({ "spec": spec })).await;
-    assert!(done, "{id}");
-    id.as_str().unwrap().to_owned()
-}
-
-async fn state(desk: &Desk, good: &str) {
-    let begun = std::time::Instant::now();
-    loop {
-        let now = desk.find("run-state").await.attr("data-state").await.ok().flatten().unwrap_or_default();
-        if now == good {
-            return;
-        }
-        assert!(begun.elapsed() < super::desk::PATIENCE, "the job is {now}, not {good}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-}
-
-/// Presses a button until the job is in this state: one that is drawn anew in that moment loses a click.
-async fn press(desk: &Desk, button: &str, good: &str) {
-    for _ in 0..10 {
-        desk.click(button).await;
-        let state = format!("[data-testid=run-state][data-state={good}]");
-        let seconds = std::time::Duration::from_secs(6);
-        if desk.page().query(By::Css(&state)).wait(seconds, seconds / 60).first().await.is_ok() {
-            return;
-        }
-    }
-    state(desk, good).await;
-}
-
-fn number(text: &str) -> u64 {
-    let first = text.split('/').next().unwrap_or_default();
-    first.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_watched_left_and_found_again_and_looked_back_on() {

@@ -1,8 +1,8 @@
 //! One window a HOME, however often and however simultaneously the program is started.
 
+use super::bus::bus;
 use super::desk::{Desk, Group, missing};
 use crate::journeys::lab::{binary, until};
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -59,16 +59,6 @@ fn starts_at_once(desk: &Desk) {
     println!("{} farewells after {:?}", starts() - 1, begun.elapsed());
     std::thread::sleep(Duration::from_secs(1));
     assert!(there[0].0.try_wait().unwrap().is_none(), "the window is gone too");
-}
-
-/// A desktop bus of its own.
-fn bus(desk: &Desk) -> Option<(Group, String)> {
-    let mut command = desk.environment(Command::new("dbus-daemon"));
-    command.args(["--session", "--nofork", "--print-address"]).stdout(Stdio::piped()).process_group(0);
-    let mut daemon = command.spawn().ok()?;
-    let mut address = String::new();
-    BufReader::new(daemon.stdout.take()?).read_line(&mut address).ok()?;
-    Some((Group(daemon), address.trim().to_owned()))
 }
 
 #[tokio::test(flavor = "multi_thread")]

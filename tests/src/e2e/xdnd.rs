@@ -31,8 +31,9 @@ pub enum End {
     Leave,
 }
 
-/// Drags paths over the first window that takes drops, to (x, y) of it. True where the window accepted them.
-pub fn drag(display: &str, paths: &[&Path], at: (i16, i16), end: End) -> Answer<bool> {
+/// Drags paths over the first window that takes drops, to (x, y) of it, and holds them there for as long as `held` takes.
+/// True where the window accepted them.
+pub fn drag(display: &str, paths: &[&Path], at: (i16, i16), held: impl FnOnce(), end: End) -> Answer<bool> {
     let (connection, screen) = x11rb::connect(Some(display))?;
     let atoms = Atoms::new(&connection)?.reply()?;
     let root = connection.setup().roots[screen].root;
@@ -46,6 +47,7 @@ pub fn drag(display: &str, paths: &[&Path], at: (i16, i16), end: End) -> Answer<
     let drag = Drag { connection, atoms, source, target, body };
     drag.send(drag.atoms.XdndEnter, [source, 5 << 24, drag.atoms.URIS, 0, 0])?;
     let accepted = drag.hover(place.dst_x, place.dst_y)?;
+    held();
     drag.end(end, accepted)
 }
 

@@ -36,7 +36,7 @@ export const go = {
   sample: (): void => { nav.place = "new"; nav.sample += 1; },
   run: (id: string): void => { nav.job = id; nav.place = "run"; },
   record: (id: string): void => { nav.record = id; nav.place = "history"; },
-  search: (): void => { nav.place = "history"; nav.searching += 1; },
+  search: (): void => { nav.record = null; nav.place = "history"; nav.searching += 1; },
   try: (job: string, step: number | null): void => { nav.tryTarget = { job, step }; nav.place = "try"; },
 };
 

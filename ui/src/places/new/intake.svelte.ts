@@ -6,6 +6,8 @@ import type { Draft } from "./draft.svelte";
 export class Intake {
   /** Paths being looked at now. */
   looking = $state(0);
+  /** The newest came from the keyboard, so that its field is written in again. */
+  typed = false;
   problem = $state.raw<Problem | null>(null);
   #draft: Draft;
 
@@ -13,8 +15,9 @@ export class Intake {
     this.#draft = draft;
   }
 
-  async look(paths: string[]): Promise<void> {
+  async look(paths: string[], typed = false): Promise<void> {
     if (!paths.length) return;
+    this.typed = typed;
     this.looking += paths.length;
     this.problem = null;
     try {
