@@ -4,7 +4,7 @@
 //! Not here: what is done with a path that was chosen (`commands`).
 
 use gtk::gio::{self, DBusCallFlags, DBusConnection, DBusSignalFlags};
-use gtk::glib::{ToVariant, Variant, markup_escape_text};
+use gtk::glib::{ToVariant, Variant, dgettext, markup_escape_text};
 use gtk::prelude::{FileChooserExt, NativeDialogExt};
 use protocol::problem::{Code, Outcome, Problem};
 use std::cell::RefCell;
@@ -56,7 +56,9 @@ fn open_dialog<R: Runtime>(app: &AppHandle<R>, title: &str, choice: Choice, chos
         Choice::NewFolder => gtk::FileChooserAction::CreateFolder,
     };
     let parent = app.get_webview_window("main").and_then(|window| window.gtk_window().ok());
-    let dialog = gtk::FileChooserNative::new(Some(title), parent.as_ref(), action, None, None);
+    // GTK would call it "Open", and has its own word for every language.
+    let accept = matches!(choice, Choice::NewFolder).then(|| dgettext(Some("gtk30"), "_Save"));
+    let dialog = gtk::FileChooserNative::new(Some(title), parent.as_ref(), action, accept.as_deref(), None);
     dialog.set_modal(true);
     dialog.set_select_multiple(matches!(choice, Choice::Files));
     dialog.connect_response(move |dialog, response| {

@@ -122,6 +122,7 @@ fn register(address: &str, told: Sender<Notice>) -> DBusConnection {
     bus.register_object(OBJECT, &shape, called, nothing, |_, _, _, _, _, _| false).unwrap();
     let (daemon, object) = ("org.freedesktop.DBus", "/org/freedesktop/DBus");
     let (wish, none) = ((NAME, 4u32).to_variant(), DBusCallFlags::NONE);
-    bus.call_sync(Some(daemon), object, daemon, "RequestName", Some(&wish), None, none, 5000, Cancellable::NONE).unwrap();
+    bus.call_sync(Some(daemon), object, daemon, "RequestName", Some(&wish), None, none, 5000, Cancellable::NONE)
+        .unwrap();
     bus
 }

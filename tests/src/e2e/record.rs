@@ -164,9 +164,8 @@ async fn compare(desk: &Desk, old: &str, new: &str) {
     desk.click("compare").await;
     let differs = desk.until_text("compare-differences", |text| text.contains("learning_rate")).await;
     assert!(differs.contains("0.0005"), "{differs}");
-    let keys = desk.script(
-        "return [...document.querySelectorAll('[data-testid=difference]')].map((row) => row.dataset.key)",
-    );
+    let keys =
+        desk.script("return [...document.querySelectorAll('[data-testid=difference]')].map((row) => row.dataset.key)");
     let keys = keys.await;
     let same = |key: &Value| *key == json!("run.steps") || *key == json!("model.path");
     assert!(!keys.as_array().unwrap().iter().any(same), "{keys}");

@@ -14,7 +14,7 @@ async fn a_plan_that_does_not_fit_leads_to_one_that_does() {
     let (model, data) = (model_with_a_hard_name(&desk), desk.lab.chat(300));
     desk.drop_paths(&[&model, &data]).await;
     desk.find("[data-testid=plan][data-state=fits]").await;
-    desk.find("memory").await.send_keys("2MB").await.unwrap();
+    desk.find("memory").await.send_keys("1MB").await.unwrap();
     desk.find("[data-testid=plan][data-state=refused]").await;
     desk.find("overflow-bar").await;
     desk.until_text("refusal", |text| text.contains("fits")).await;

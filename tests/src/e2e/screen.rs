@@ -68,8 +68,12 @@ impl Screen {
             if attributes.map_state != MapState::VIEWABLE {
                 continue;
             }
-            for (property, kind) in [(self.atoms._NET_WM_NAME, AtomEnum::ANY), (AtomEnum::WM_NAME.into(), AtomEnum::ANY)] {
-                let Ok(title) = self.connection.get_property(false, window, property, kind, 0, 256)?.reply() else { continue };
+            for (property, kind) in
+                [(self.atoms._NET_WM_NAME, AtomEnum::ANY), (AtomEnum::WM_NAME.into(), AtomEnum::ANY)]
+            {
+                let Ok(title) = self.connection.get_property(false, window, property, kind, 0, 256)?.reply() else {
+                    continue;
+                };
                 if title.value_len > 0 {
                     seen.push((window, String::from_utf8_lossy(&title.value).into_owned()));
                     break;

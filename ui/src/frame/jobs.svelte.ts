@@ -94,7 +94,8 @@ class Jobs {
     const title = maybe(`frame.ended_${state}`, { name: named(row.name) });
     if (!title) return;
     const body = t("frame.ended_body", { step: exact(row.steps), total: exact(row.steps_total), loss: row.final_loss === null ? "–" : three(row.final_loss) });
-    void notify(title, body, row.id).catch(() => {});
+    // Nobody needs to be called for what somebody asked for.
+    if (state !== "stopped") void notify(title, body, row.id).catch(() => {});
     if (nav.place === "run" && nav.job === row.id) return;
     if (state === "failed" || state === "interrupted" || state === "paused") {
       this.attention = [...this.attention.filter((a) => a.id !== row.id), { id: row.id, state, name: row.name }];

@@ -115,10 +115,11 @@ export class LiveJob {
       const record = await client.job(this.id);
       if (this.#closed) return;
       this.record = record;
-      this.state = record.state;
+      // The record may be older than what came live meanwhile: steps are made by a job that runs.
+      const older = this.latest !== null && (record.state === "queued" || record.state === "starting");
+      if (!older) this.state = record.state;
       this.problem = record.problem;
       this.stepsTotal = record.steps_total;
-      // The record may be older than what came live meanwhile.
       if (this.latest === null) this.step = record.steps;
       this.trouble = null;
     } catch (error) {
