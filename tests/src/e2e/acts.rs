@@ -25,7 +25,7 @@ pub async fn state(desk: &Desk, good: &str) {
         if now == good {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "the job is {now}, not {good}");
+        assert!(begun.elapsed() < PATIENCE, "the job is {now}, not {good}\n{}", desk.seen().await);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

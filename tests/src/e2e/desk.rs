@@ -276,7 +276,7 @@ impl Desk {
     }
 
     /// What the page shows, for messages of failed tests.
-    async fn seen(&self) -> String {
+    pub async fn seen(&self) -> String {
         self.picture("failed").await;
         let body = self.page().execute("return document.body.textContent", Vec::<Value>::new()).await;
         let text = body.map(|b| b.json().as_str().unwrap_or_default().to_owned()).unwrap_or_default();

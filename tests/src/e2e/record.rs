@@ -147,7 +147,8 @@ async fn fork_from_the_record(desk: &Desk, id: &str) -> String {
     // A line that is no setting is told before anything is asked.
     desk.find("fork-changes").await.send_keys("nonsense").await.unwrap();
     desk.until_text("fork-dialog", |text| text.contains("Not KEY=VALUE: nonsense")).await;
-    desk.find("fork-changes").await.clear().await.unwrap();
+    let erased = String::from(char::from(Key::Backspace)).repeat("nonsense".len());
+    desk.find("fork-changes").await.send_keys(erased).await.unwrap();
     let step = chosen(desk).await;
     fork(desk, id, step, "5e-4").await
 }

@@ -80,7 +80,8 @@ async fn damaged_checkpoint(desk: &Desk, id: &str) {
     desk.click("[data-testid=record] [data-testid=resume]").await;
     desk.find("place-run").await;
     state(desk, "running").await;
-    desk.until_text("[data-testid=charts]", |_| true).await;
+    let step = number(&desk.text("run-step").await);
+    desk.until_text("run-step", |text| number(text) > step).await;
     desk.picture("resumed-from-the-one-before").await;
     press(desk, "stop", "stopped").await;
 }

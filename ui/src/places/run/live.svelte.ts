@@ -155,8 +155,12 @@ export class LiveJob {
         this.latest = entry;
         this.step = entry.step;
         this.#times.push(entry.step_ms);
-        // A step is proof: whatever was asked before, it runs; unless it is about to pause or stop.
-        if (this.state === "starting" || this.state === "queued") this.state = "running";
+        // A step is proof: whatever was asked before, and whatever an older record said, it runs; unless it is about to
+        // pause or stop.
+        if (this.state === "starting" || this.state === "queued" || !this.alive) {
+          this.state = "running";
+          this.problem = null;
+        }
         break;
       case "queued":
         this.state = "queued";
