@@ -77,9 +77,10 @@ async fn charts(desk: &Desk) {
     // A cursor under the arrow keys reads the values out.
     let cursor = desk.find("chart-cursor").await;
     cursor.send_keys(Key::Home).await.unwrap();
-    desk.until_text("chart-at", |text| text.contains("Step 1")).await;
+    // The first point may stand for a few steps.
+    let at = desk.until_text("chart-at", |text| (1..10).contains(&number(text))).await;
     let said = cursor.attr("aria-valuetext").await.unwrap().unwrap_or_default();
-    assert!(said.contains("Step 1: loss"), "{said}");
+    assert!(said.starts_with(&format!("{}: loss", at.trim())), "{at} {said}");
     cursor.send_keys(Key::Escape).await.unwrap();
 }
 
