@@ -377,7 +377,7 @@ fn right(command: &str, room: &Path) -> Value {
         "notify" => json!({ "title": "a title", "body": "a body", "id": id(1) }),
         "cancel" => json!({ "token": 7 }),
         "inspect" => json!({ "paths": [model, data] }),
-        "preview" => json!({ "model": model, "data": data, "row": 1, "max_length": 32 }),
+        "preview" => json!({ "spec": spec, "row": 1 }),
         "plan" => json!({ "spec": spec, "on_line": "__CHANNEL__:1" }),
         "submit" => json!({ "spec": spec }),
         "request" => json!({ "id": id(1), "word": "resume" }),

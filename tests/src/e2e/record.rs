@@ -165,7 +165,7 @@ async fn compare(desk: &Desk, old: &str, new: &str) {
     }
     desk.click("compare").await;
     let differs = desk.until_text("compare-differences", |text| text.contains("learning_rate")).await;
-    assert!(differs.contains("0.0005"), "{differs}");
+    assert!(differs.contains("5e-4"), "{differs}");
     let keys =
         desk.script("return [...document.querySelectorAll('[data-testid=difference]')].map((row) => row.dataset.key)");
     let keys = keys.await;

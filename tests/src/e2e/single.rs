@@ -3,7 +3,6 @@
 use super::bus::bus;
 use super::desk::{Desk, Group, missing};
 use crate::journeys::lab::{binary, until};
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
