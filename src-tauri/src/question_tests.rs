@@ -290,7 +290,7 @@ impl<'a> Asker<'a> {
 
     fn question(&mut self, n: usize) -> InvokeBody {
         let mut question = self.right.clone();
-        let shape = if SLOW.contains(&self.command) { n % 8 != 0 } else { n.is_multiple_of(3) };
+        let shape = if SLOW.contains(&self.command) { !n.is_multiple_of(8) } else { n.is_multiple_of(3) };
         match n {
             _ if n < RIGHT => {}
             _ if n.is_multiple_of(97) => return InvokeBody::Raw(vec![b'{'; self.dice.below(3000)]),

@@ -155,7 +155,7 @@ impl Desk {
 
     /// The first element with this mark, once it is there.
     pub async fn find(&self, mark: &str) -> WebElement {
-        let found = self.page().query(By::Css(&css(mark))).wait(PATIENCE, LOOK).first().await;
+        let found = self.page().query(By::Css(css(mark))).wait(PATIENCE, LOOK).first().await;
         match found {
             Ok(element) => element,
             Err(error) => panic!("{mark} is not there: {error}\n{}", self.seen().await),

@@ -97,6 +97,11 @@ async fn a_window_is_killed_and_its_job_goes_on_before_all_eyes() {
     centre(&desk);
     desk.click("nav-run").await;
     state(&desk, "running").await;
+    // The whole curve, not only what came since.
+    let begins =
+        |text: &str| text.split("steps ").nth(1).map_or(0, |rest| number(rest.split(" to ").next().unwrap_or("")));
+    desk.until_text("chart-summary", |text| (1..50).contains(&begins(text))).await;
+    desk.until_text("run-step", |text| text.contains('/')).await;
     let mut later = step;
     for _ in 0..3 {
         later = until_step(&desk, later + 150).await;

@@ -141,7 +141,8 @@ export class LiveJob {
     for (const entry of batch.entries) this.#acceptOne(entry);
     if (batch.entries.length > 0) this.curve.accept(batch.entries);
     const left = Math.max(0, this.stepsTotal - this.step);
-    this.eta = this.state === "running" ? eta(this.#times.values(), left) : null;
+    // Steps may come before the record, which says how many there are.
+    this.eta = this.state === "running" && this.stepsTotal > 0 ? eta(this.#times.values(), left) : null;
     if (batch.ended) {
       void this.refresh();
       void this.#readLog();
