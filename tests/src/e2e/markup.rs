@@ -91,11 +91,6 @@ impl Show {
         let never: Vec<usize> = (0..self.texts.len()).filter(|n| !seen.contains(&format!("n{n}z"))).collect();
         assert!(never.is_empty(), "{place} never showed {never:?}");
     }
-
-    async fn click_and_look(&mut self, mark: &str) {
-        self.desk.click(mark).await;
-        self.look(mark).await;
-    }
 }
 
 /// A job of each text: what a run folder says of itself.
