@@ -33,7 +33,9 @@ const count = (css) => document.querySelectorAll(css).length;
 window.first ??= [count('script'), count('style'), count('link'), count('meta')];
 const now = [count('script'), count('style'), count('link'), count('meta')];
 if (String(now) !== String(window.first)) made.push('scripts, styles, links, metas: ' + now + ', not ' + window.first);
-const told = [document.title, document.body.innerText];
+// What a long log has out of sight is no part of what the page draws, and is text all the same.
+const log = document.querySelector('[data-testid=log-lines]');
+const told = [document.title, document.body.innerText, log?.textContent ?? ''];
 for (const element of document.querySelectorAll('*')) {
   for (const { name, value } of element.attributes) {
     if (/^on/i.test(name)) made.push(element.outerHTML.slice(0, 200));
@@ -289,7 +291,7 @@ async fn compare_and_delete(show: &mut Show) {
 
 /// What is searched for and not found is said.
 async fn search(show: &mut Show) {
-    let every = if std::env::var_os("ANNEAL_SOAK").is_some() { 1 } else { 8 };
+    let every = if std::env::var_os("ANNEAL_SOAK").is_some() { 1 } else { 20 };
     let texts: Vec<String> = show.texts.iter().step_by(every).map(|text| format!("\"{text}\" nowhere")).collect();
     for text in texts {
         let typed = format!(
@@ -336,7 +338,7 @@ async fn a_job_of_them(show: &mut Show) {
     show.desk.find("data-card").await;
     show.desk.until_text("tokens", |text| text.contains("window.ran")).await;
     show.look("what it will learn from").await;
-    for _ in 0..if std::env::var_os("ANNEAL_SOAK").is_some() { show.texts.len() } else { 8 } {
+    for _ in 0..if std::env::var_os("ANNEAL_SOAK").is_some() { show.texts.len() } else { 4 } {
         show.desk.click("row-next").await;
         tokio::time::sleep(Duration::from_millis(250)).await;
         show.look("a row").await;
