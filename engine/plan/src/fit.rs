@@ -18,8 +18,6 @@ const RANK: &str = "model.adapter.rank";
 /// On a CPU the weights are read from memory once a product, whatever the rows: beyond this many tokens that cost is
 /// below a hundredth of the step and a larger micro-batch only takes memory.
 const USEFUL_TOKENS: u32 = 2048;
-/// Shortest row the search for a remedy proposes.
-const SHORTEST_LENGTH: u32 = 16;
 /// Ranks the search for a remedy proposes.
 const REMEDY_RANKS: [u32; 3] = [16, 8, 4];
 
@@ -234,7 +232,7 @@ fn remedies(load: &Load, budget: &Budget, needed: u64) -> Vec<(String, Way)> {
 /// The longest row below the present one that fits; the table only grows with the length.
 fn longest_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<u32> {
     let at = |length: u32| Load { row: load.row.cut(length), ..*load };
-    let (mut good, mut bad) = (SHORTEST_LENGTH, load.row.length);
+    let (mut good, mut bad) = (load.row.least, load.row.length);
     if good >= bad || !fits(&at(good)) {
         return None;
     }
@@ -243,7 +241,7 @@ fn longest_that_fits(load: &Load, fits: &dyn Fn(&Load) -> bool) -> Option<u32> {
         if fits(&at(middle)) { good = middle } else { bad = middle }
     }
     // A round number is easier to type, and still fits.
-    Some(if good >= 64 { good / 16 * 16 } else { good })
+    Some(if good >= 64 { (good / 16 * 16).max(load.row.least) } else { good })
 }
 
 /// An adapter smaller than what moves now that fits, where the model was trained before; with shorter rows if need be.

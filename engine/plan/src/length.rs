@@ -4,7 +4,7 @@
 
 use crate::{Model, Reasons};
 use protocol::facts::{ModelConfig, TokenFacts};
-use protocol::job::Warmup;
+use protocol::job::{Stage, Warmup};
 use protocol::plan::{PlannedRun, PlannedSchedule, Reason};
 use protocol::problem::Way;
 use protocol::{Code, JobSpec, Outcome, Problem};
@@ -12,6 +12,8 @@ use protocol::{Code, JobSpec, Outcome, Problem};
 /// Rows are at most this long where the job leaves it open: memory and attention time grow with it, and few answers
 /// are longer.
 const LENGTH_AUTO: u32 = 1024;
+/// Shortest row the search for a remedy proposes.
+const SHORTEST_LENGTH: u32 = 16;
 /// Samples a step where the job leaves it open, for a trained model and for fresh weights.
 const BATCH_AUTO: u64 = 16;
 const BATCH_AUTO_SCRATCH: u64 = 32;
@@ -44,6 +46,8 @@ pub(crate) struct Row {
     pub(crate) span: f64,
     /// How many rows there are.
     pub(crate) count: u64,
+    /// Shortest limit worth proposing: answers are not cut, so below the mean of a sample most would be left out.
+    pub(crate) least: u32,
 }
 
 impl Row {
@@ -88,7 +92,9 @@ pub(crate) fn row(spec: &JobSpec, model: &Model, tokens: &TokenFacts, reasons: &
     }
     let per = |count: u64| train.tokens as f64 / count.max(1) as f64;
     let mean = per(train.rows).min(longest as f64);
-    Ok(Row { length: longest, mean, span: per(train.samples.max(train.rows)).min(mean), count: train.rows })
+    let span = per(train.samples.max(train.rows)).min(mean);
+    let least = if spec.stage == Stage::Sft { (span.ceil() as u32).max(SHORTEST_LENGTH) } else { SHORTEST_LENGTH };
+    Ok(Row { length: longest, mean, span, count: train.rows, least })
 }
 
 fn dropped(tokens: &TokenFacts) -> String {

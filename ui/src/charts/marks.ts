@@ -3,7 +3,7 @@
 import type { Entry } from "../api/bindings/Entry";
 import type { Mark } from "../api/bindings/Mark";
 
-export type Sign = "checkpoint" | "restart" | "rewind" | "skip" | "warning" | "pause" | "resume" | "end" | "start";
+export type Sign = "checkpoint" | "restart" | "rewind" | "skip" | "warning" | "pause" | "resume" | "stop" | "end" | "start";
 
 const SIGNS: Record<string, Sign> = {
   checkpoint: "checkpoint",
@@ -15,7 +15,7 @@ const SIGNS: Record<string, Sign> = {
   resumed: "resume",
   failed: "end",
   interrupted: "end",
-  stopped: "end",
+  stopped: "stop",
 };
 
 /** The sign of a kind; null for what the axis does not show (a snapshot, a queue ticket). */
@@ -40,7 +40,7 @@ export interface Cluster {
 }
 
 const WEIGHT: Record<Sign, number> = {
-  end: 8, skip: 7, rewind: 6, restart: 5, warning: 4, pause: 3, resume: 2, checkpoint: 1, start: 0,
+  end: 8, skip: 7, rewind: 6, restart: 5, warning: 4, stop: 3.5, pause: 3, resume: 2, checkpoint: 1, start: 0,
 };
 
 /** Signs at least `apart` pixels from each other, so that a long run has no more of them than its axis has room for. */

@@ -142,5 +142,6 @@ export default {
   "mark.warning": "warning",
   "mark.pause": "paused",
   "mark.resume": "resumed",
+  "mark.stop": "stopped",
   "mark.end": "ended",
 };

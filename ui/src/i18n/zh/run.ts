@@ -141,5 +141,6 @@ export default {
   "mark.warning": "警告",
   "mark.pause": "暂停",
   "mark.resume": "继续",
+  "mark.stop": "已停止",
   "mark.end": "结束",
 };
