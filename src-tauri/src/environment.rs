@@ -5,16 +5,33 @@
 /// # Safety
 /// No other thread may run.
 pub unsafe fn correct() {
-    let nvidia = std::path::Path::new("/proc/driver/nvidia").exists();
-    if nvidia && std::env::var_os("WEBKIT_DISABLE_DMABUF_RENDERER").is_none() {
+    let there = |path: &str| std::path::Path::new(path).exists();
+    if there("/proc/driver/nvidia") {
         // Blank windows on this driver otherwise.
         // SAFETY: the caller vouches for a single thread.
-        unsafe { std::env::set_var("WEBKIT_DISABLE_DMABUF_RENDERER", "1") };
+        unsafe { set_where_open("WEBKIT_DISABLE_DMABUF_RENDERER") };
+    }
+    if !there("/dev/dri") {
+        // Without a graphics device layers would be joined by a rasteriser in software: half a second more until the first
+        // paint, and slower ones after it.
+        // SAFETY: as above.
+        unsafe { set_where_open("WEBKIT_DISABLE_COMPOSITING_MODE") };
     }
     if !cfg!(debug_assertions) {
         // Else any program that can set a variable could drive the window of a shipped build.
         // SAFETY: as above.
         unsafe { std::env::remove_var("TAURI_WEBVIEW_AUTOMATION") };
+    }
+}
+
+/// Switches something on unless the user has said otherwise.
+///
+/// # Safety
+/// No other thread may run.
+unsafe fn set_where_open(name: &str) {
+    if std::env::var_os(name).is_none() {
+        // SAFETY: the caller vouches for a single thread.
+        unsafe { std::env::set_var(name, "1") };
     }
 }
 
