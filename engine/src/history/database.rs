@@ -5,7 +5,7 @@
 //! that the name stands for.
 
 use super::failure::{Answer, Failure, KEPT};
-use super::{evaluations, jobs, marks, settings, steps};
+use super::{evaluations, jobs, marks, overview, settings, steps};
 use protocol::{Code, Outcome, Problem};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -20,11 +20,12 @@ use std::time::Duration;
 /// "ANNL": tells our file from another program's.
 const APPLICATION_ID: i64 = 0x414e_4e4c;
 /// What brings a file from version n to n + 1, for every n. Migrations only add; a released one never changes.
-/// Versions 2 and 3 store things another way, so they begin empty: the next ingestion reads all run folders again.
+/// Versions 2 to 4 store things another way, so they begin empty: the next ingestion reads all run folders again.
 const MIGRATIONS: &[&[&str]] = &[
     &[jobs::SCHEMA_1, steps::SCHEMA_1, evaluations::SCHEMA],
     &[jobs::SCHEMA_2, steps::SCHEMA_2, marks::SCHEMA, "DELETE FROM evaluations;"],
     &[jobs::SCHEMA_3, settings::SCHEMA],
+    &[overview::SCHEMA],
 ];
 /// A version further ahead than this is damage, not a newer Anneal.
 const VERSIONS_AHEAD: i64 = 1000;

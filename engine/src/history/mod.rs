@@ -18,6 +18,7 @@ mod ingest;
 mod jobs;
 mod list;
 mod marks;
+mod overview;
 mod page;
 mod search;
 pub mod seed;

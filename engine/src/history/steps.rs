@@ -5,6 +5,7 @@
 //! that a curve takes the columns it draws as slices.
 
 use super::failure::{Answer, Failure};
+use super::overview::{self, Overview, Stamp};
 use super::tally::{self, Tally};
 use protocol::event::Step;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -84,6 +85,11 @@ impl Columns<'_> {
 
     fn number(&self, column: usize, row: usize) -> f64 {
         f64::from_bits(self.word(column, row))
+    }
+
+    /// Where a row stands on each axis.
+    pub fn stamp(&self, row: usize) -> Stamp {
+        Stamp { step: self.step(row), at_ms: self.at_ms(row), tokens: self.tokens(row) }
     }
 
     /// Step of a row.
@@ -238,6 +244,7 @@ impl Writing {
             checksum,
             bytes
         ])?;
+        Overview::of(open.block, &open.rows).map_or(Ok(()), |overview| overview.put(db, self.job, checksum))?;
         open.stored.into_iter().for_each(|before| tally.remove(before));
         tally.add(checksum);
         Ok(())
@@ -275,7 +282,7 @@ impl Open {
 pub fn above(db: &Connection, job: i64, after: u64, limit: usize) -> Answer<Vec<StepRow>> {
     let mut found = Vec::with_capacity(limit);
     let Some(first) = after.checked_add(1) else { return Ok(found) };
-    each_block(db, job, first, u64::MAX, &mut |columns| {
+    each_block(db, job, first, &mut |columns| {
         let wanted = (0..columns.rows).filter(|row| columns.step(*row) > after);
         found.extend(wanted.map(|row| columns.row(row)));
         found.len() < limit
@@ -284,34 +291,53 @@ pub fn above(db: &Connection, job: i64, after: u64, limit: usize) -> Answer<Vec<
     Ok(found)
 }
 
-/// Hands the blocks that hold steps `first` to `last` to `each`, in order, until it says false. Their outermost rows may lie
-/// outside.
-pub fn each_block(
-    db: &Connection,
-    job: i64,
-    first: u64,
-    last: u64,
-    each: &mut dyn FnMut(&Columns<'_>) -> bool,
-) -> Answer<()> {
-    let query = "SELECT block, checksum, columns FROM blocks WHERE job = ? AND block BETWEEN ? AND ? ORDER BY block";
+/// Hands the blocks that hold steps `first` on to `each`, in order, until it says false. Rows of the first may lie before.
+fn each_block(db: &Connection, job: i64, first: u64, each: &mut dyn FnMut(&Columns<'_>) -> bool) -> Answer<()> {
+    let query = "SELECT block, block_checksum, columns FROM overviews LEFT JOIN blocks USING (job, block)
+        WHERE job = ? AND block >= ? ORDER BY block";
     let mut query = db.prepare_cached(query)?;
-    let mut rows = query.query(params![job, (first / BLOCK) as i64, (last / BLOCK) as i64])?;
+    let mut rows = query.query(params![job, (first / BLOCK) as i64])?;
     while let Some(row) = rows.next()? {
-        let bytes = row.get_ref(2)?.as_blob().map_err(|e| Failure::Damaged(e.to_string()))?;
-        if !each(&columns(job, row.get::<_, i64>(0)? as u64, row.get(1)?, bytes)?) {
+        if !each(&stored(job, row)?) {
             break;
         }
     }
     Ok(())
 }
 
-/// The tally of the blocks that are really there.
+/// Hands one block to `each`.
+pub fn block(db: &Connection, job: i64, block: u64, each: &mut dyn FnMut(&Columns<'_>)) -> Answer<()> {
+    let query = "SELECT block, block_checksum, columns FROM overviews LEFT JOIN blocks USING (job, block)
+        WHERE job = ? AND block = ?";
+    let mut query = db.prepare_cached(query)?;
+    let mut rows = query.query(params![job, block as i64])?;
+    match rows.next()? {
+        Some(row) => each(&stored(job, row)?),
+        None => return Err(missing(block)),
+    }
+    Ok(())
+}
+
+/// The block of a row, as its overview promises it.
+fn stored<'a>(job: i64, row: &'a rusqlite::Row<'_>) -> Answer<Columns<'a>> {
+    let block = row.get::<_, i64>(0)? as u64;
+    match row.get_ref(2)?.as_blob_or_null().map_err(|e| Failure::Damaged(e.to_string()))? {
+        Some(bytes) => columns(job, block, row.get(1)?, bytes),
+        None => Err(missing(block)),
+    }
+}
+
+fn missing(block: u64) -> Failure {
+    Failure::Damaged(format!("the steps from {} on are missing", block.saturating_mul(BLOCK)))
+}
+
+/// The tally of the blocks that are there, as their overviews tell it.
 pub fn tally(db: &Connection, job: i64) -> Answer<Tally> {
-    tally::of(db, "SELECT checksum FROM blocks WHERE job = ?", job)
+    overview::tally(db, job)
 }
 
 /// Removes all rows of a job.
 pub fn clear(db: &Connection, job: i64) -> Answer<()> {
     db.prepare_cached("DELETE FROM blocks WHERE job = ?")?.execute([job])?;
-    Ok(())
+    overview::clear(db, job)
 }

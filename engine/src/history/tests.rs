@@ -566,13 +566,22 @@ fn plain_curve(rows: &[MetricRow], query: &CurveQuery) -> Curve {
         let before = ordered.last().map_or(f64::NEG_INFINITY, |(x, _)| *x);
         ordered.push((before.max(place(row)), &row.step));
     }
-    ordered.retain(|(x, _)| query.from.is_none_or(|from| *x >= from) && query.to.is_none_or(|to| *x <= to));
-    let (points, mut size) = (query.points.max(1) as usize, 1);
-    while ordered.len().div_ceil(size) > points {
+    // Where a block a point is more than half of what was asked for, blocks of 256 steps are what is put together.
+    let spans =
+        ordered.chunk_by(|a, b| a.1.step / 256 == b.1.step / 256).map(|rows| (rows[0].0, rows[rows.len() - 1].0));
+    let is_behind = |x: f64| query.to.is_some_and(|to| x > to);
+    let is_before = |x: f64| query.from.is_some_and(|from| x < from);
+    let blocks = spans.filter(|(first, last)| !is_before(*last) && !is_behind(*first)).count();
+    let points = query.points.max(1) as usize;
+    let is_coarse = blocks * 2 > points;
+    ordered.retain(|(x, _)| !is_before(*x) && !is_behind(*x));
+    let units: Vec<_> = ordered.chunk_by(|a, b| is_coarse && a.1.step / 256 == b.1.step / 256).collect();
+    let mut size = 1;
+    while units.len().div_ceil(size) > points {
         size *= 2;
     }
     let mut curve = Curve { rows: ordered.len() as u64, ..Curve::default() };
-    for bucket in ordered.chunks(size) {
+    for bucket in units.chunks(size).map(|units| units.concat()) {
         let (x, last) = bucket[bucket.len() - 1];
         let finite: Vec<f64> = bucket.iter().map(|(_, step)| step.loss).filter(|loss| loss.is_finite()).collect();
         curve.x.push(x);

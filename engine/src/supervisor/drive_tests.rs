@@ -168,6 +168,8 @@ fn a_trainer_has_its_descriptors_its_session_and_a_bare_environment() {
     let stat: Vec<&str> = log.lines().find(|line| line.starts_with("stat ")).unwrap().split(' ').collect();
     let (pid, group, session) = (stat[1], stat[6], stat[7]);
     assert_eq!((pid, pid), (group, session), "{log}");
+    // It yields to the desktop.
+    assert!(stat[20].parse::<i32>().unwrap() >= 5, "{log}");
 }
 
 #[test]

@@ -18,6 +18,11 @@ const APART: RawFd = 64;
 /// A trainer is the first to go when memory runs out: its state is on disk, the desktop's is not.
 const OOM_SCORE: &[u8] = b"500";
 
+/// A trainer yields to what one does in front of it, the window above all: with both cores at work a place of the window
+/// would otherwise wait for its turn. Idle cores are its own as before.
+const NICE: i32 = 5;
+const NICE_TEXT: &[u8] = b"5";
+
 /// Variables a trainer may see: where things are and how to speak, nothing that could be a secret.
 const ENVIRONMENT: [&str; 13] = [
     "PATH",
@@ -161,7 +166,10 @@ fn prepare(moves: &[(RawFd, RawFd)]) -> std::io::Result<()> {
     rustix::process::setsid()?;
     // The memory of a trainer is large and says nothing that its log does not.
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    prefer_as_victim();
+    write_own(c"/proc/self/oom_score_adj", OOM_SCORE);
+    // A session is a group of its own where the kernel groups by session, else the process counts.
+    write_own(c"/proc/self/autogroup", NICE_TEXT);
+    let _ = rustix::process::nice(NICE);
     for (source, at) in moves {
         // SAFETY: `source` was open at the fork and is only borrowed; `at` is nobody's (`keep_places`) and stays open for
         // the trainer, so its owner here gives it up at once.
@@ -176,9 +184,9 @@ fn prepare(moves: &[(RawFd, RawFd)]) -> std::io::Result<()> {
 }
 
 /// Not being allowed to is no reason not to train.
-fn prefer_as_victim() {
+fn write_own(path: &std::ffi::CStr, text: &[u8]) {
     use rustix::fs::{Mode, OFlags, open};
-    if let Ok(file) = open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
-        let _ = rustix::io::write(&file, OOM_SCORE);
+    if let Ok(file) = open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::io::write(&file, text);
     }
 }
