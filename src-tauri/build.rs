@@ -1,7 +1,7 @@
 //! Names every command of the page, so that each is denied unless `capabilities/main.json` allows it, and packs `ui/dist`.
 
 /// What the page may ask for; `src/commands.rs` has one function each.
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 28] = [
     "alive",
     "browse",
     "cancel",
@@ -9,6 +9,7 @@ const COMMANDS: [&str; 27] = [
     "close_now",
     "compare",
     "curve",
+    "doctor",
     "export_files",
     "follow",
     "fork",

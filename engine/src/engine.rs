@@ -4,11 +4,12 @@
 //! followed (`follow`), how a job is forked (`fork`), what the supervisor does (`supervisor`).
 
 use crate::history::History;
+use crate::machine::Cards;
 use crate::{intake, machine, supervisor, trainer_call};
 use protocol::facts::{ItemFacts, Kind, MachineFacts, Preview, TokenFacts};
 use protocol::job::{EvaluationData, Stage};
 use protocol::link::{Answer, Request};
-use protocol::machine::{MachineSample, Speeds};
+use protocol::machine::{Checkup, MachineSample, Probe, Speeds};
 use protocol::plan::{ModelSource, Plan};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState, Labels, MetricRow};
@@ -35,6 +36,7 @@ pub struct Engine {
     /// `None` in an engine that only looks.
     history: Option<History>,
     trainer: PathBuf,
+    cards: Cards,
     cancel: Arc<AtomicBool>,
 }
 
@@ -45,14 +47,15 @@ impl Engine {
         let home = Home::open(&home_path(home)?)?;
         let trainer = trainer_call::trainer_path()?;
         let (history, notices) = History::open(&home)?;
-        Ok((Engine { home, history: Some(history), trainer, cancel: Arc::default() }, notices))
+        Ok((Engine { home, history: Some(history), trainer, cards: Cards::default(), cancel: Arc::default() }, notices))
     }
 
     /// A second engine of the same HOME, for a call beside this one's: it begins with what this one knows.
     /// Errors: as `open`.
     pub fn another(&mut self) -> Outcome<Engine> {
         let history = self.history.as_mut().map(History::another).transpose()?;
-        Ok(Engine { home: self.home.clone(), history, trainer: self.trainer.clone(), cancel: Arc::default() })
+        let (home, trainer, cards) = (self.home.clone(), self.trainer.clone(), self.cards.clone());
+        Ok(Engine { home, history, trainer, cards, cancel: Arc::default() })
     }
 
     /// An engine for what needs no job: facts of files, text of a model, measurements. HOME need not be there and may be
@@ -62,6 +65,7 @@ impl Engine {
             home: Home::named(&home_path(home)?),
             history: None,
             trainer: trainer_call::trainer_path()?,
+            cards: Cards::default(),
             cancel: Arc::default(),
         })
     }
@@ -80,9 +84,11 @@ impl Engine {
         self.cancel = flag;
     }
 
-    /// The machine as the planner sees it, its speeds assumed until they have been measured.
+    /// The machine as the planner sees it, its speeds assumed until they have been measured, with the cards that were found.
     pub fn facts(&self) -> MachineFacts {
-        machine::facts(self.home.path())
+        let mut facts = machine::facts(self.home.path());
+        facts.devices.extend(self.cards.known().into_iter().flat_map(|probe| probe.devices));
+        facts
     }
 
     /// Facts of dropped paths.
@@ -113,7 +119,7 @@ impl Engine {
     /// The complete plan of a job, for this machine or the one a file describes. Tokenises the data where no cache fits.
     pub fn plan(&mut self, spec: &JobSpec, machine: Option<&Path>, on_line: OnLine) -> Outcome<Plan> {
         let facts = self.machine_facts(machine)?;
-        let (tokens, model) = self.prepare(spec, on_line)?;
+        let (tokens, model) = self.prepare(spec, &facts, on_line)?;
         plan::plan(spec, &model, &tokens, &facts)
     }
 
@@ -197,7 +203,7 @@ impl Engine {
     /// Makes a token cache that was deleted or damaged again, from unchanged data. Errors: `DataChanged`, or why not.
     pub(crate) fn tokens_are_there(&self, run: &RunFolder) -> Outcome<()> {
         let plan = run.plan()?;
-        let made = self.prepare(&run.spec()?, &mut |_| {});
+        let made = self.prepare(&run.spec()?, &self.facts(), &mut |_| {});
         match made {
             Ok((tokens, _)) if tokens.fingerprint == plan.data.fingerprint => Ok(()),
             _ if formats::tokens::Cache::open(&plan.data.tokens).is_ok() => Ok(()),
@@ -337,15 +343,31 @@ impl Engine {
         machine::sample(self.home.path())
     }
 
+    /// What is missing on this machine, and how to get it. Looks anew each time.
+    pub fn doctor(&self) -> Checkup {
+        let home = self.home.path();
+        machine::checkup(self.cards.again(&|measure| self.probe(measure)), home, Home::open(home).map(drop))
+    }
+
+    fn probe(&self, measure: bool) -> Outcome<Probe> {
+        self.call("probe", &verb::ProbeCards { measure }, &mut |_| {})
+    }
+
     /// Token cache and model of a job.
-    fn prepare(&self, spec: &JobSpec, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
+    fn prepare(&self, spec: &JobSpec, machine: &MachineFacts, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
         match &spec.model.path {
-            Some(path) => self.prepare_folder(spec, path, on_line),
-            None => self.prepare_preset(spec, on_line),
+            Some(path) => self.prepare_folder(spec, path, machine, on_line),
+            None => self.prepare_preset(spec, machine, on_line),
         }
     }
 
-    fn prepare_folder(&self, spec: &JobSpec, path: &Path, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
+    fn prepare_folder(
+        &self,
+        spec: &JobSpec,
+        path: &Path,
+        machine: &MachineFacts,
+        on_line: OnLine,
+    ) -> Outcome<(TokenFacts, plan::Model)> {
         if intake::inspect(std::slice::from_ref(&path.to_owned())).iter().any(|i| i.kind == Kind::Adapter) {
             return Err(Problem::new(Code::NotSupported, "a job cannot start from an adapter")
                 .file(path)
@@ -353,7 +375,7 @@ impl Engine {
         }
         let folder = formats::model_folder::ModelFolder::open(path)?;
         let config = folder.config().clone();
-        plan::check(spec, &config)?;
+        plan::check(spec, &config, machine)?;
         let (max_length, _) = plan::max_length(spec, config.context);
         let tokens = self.tokenise(spec, max_length, config.vocab, on_line)?;
         let facts = folder.facts();
@@ -369,10 +391,15 @@ impl Engine {
         Ok((tokens, model))
     }
 
-    fn prepare_preset(&self, spec: &JobSpec, on_line: OnLine) -> Outcome<(TokenFacts, plan::Model)> {
+    fn prepare_preset(
+        &self,
+        spec: &JobSpec,
+        machine: &MachineFacts,
+        on_line: OnLine,
+    ) -> Outcome<(TokenFacts, plan::Model)> {
         let name = spec.model.preset.as_deref().unwrap_or_default();
         let sketch = sketch(spec)?;
-        plan::check(spec, &sketch)?;
+        plan::check(spec, &sketch, machine)?;
         let (max_length, _) = plan::max_length(spec, sketch.context);
         let tokens = self.tokenise(spec, max_length, 0, on_line)?;
         let mut config = plan::preset(name, tokens.vocab)?;
@@ -426,7 +453,9 @@ impl Engine {
                 .map_err(|e| Problem::internal(format!("a measurement that is none: {e}")))?;
             machine::remember(self.home.path(), &speeds)?;
         }
-        Ok(machine::facts(self.home.path()))
+        let mut facts = machine::facts(self.home.path());
+        self.cards.complete(&mut facts, self.home.path(), &|measure| self.probe(measure))?;
+        Ok(facts)
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self, request: &verb::Read, on_line: OnLine) -> Outcome<T> {

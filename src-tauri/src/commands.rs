@@ -8,7 +8,7 @@ use crate::desktop::{self, Choice};
 use crate::shell::{Shell, apart};
 use crate::{asked, window};
 use protocol::facts::{ItemFacts, Kind, Preview};
-use protocol::machine::MachineSample;
+use protocol::machine::{Checkup, MachineSample};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState};
 use protocol::verb::{Export, Exported, Generate, Generated, Line, Prompt};
@@ -366,6 +366,13 @@ pub async fn machine(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Ma
     apart(move || shell.engine(|engine| Ok(engine.machine()))).await
 }
 
+/// What is missing on this machine, and how to get it.
+#[tauri::command]
+pub async fn doctor(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Checkup> {
+    let shell = Arc::clone(&shell);
+    apart(move || shell.engine(|engine| Ok(engine.doctor()))).await
+}
+
 /// All of them, for the builder.
 pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync + 'static {
     tauri::generate_handler![
@@ -376,6 +383,7 @@ pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync
         close_now,
         compare,
         curve,
+        doctor,
         export_files,
         follow,
         fork,

@@ -370,7 +370,7 @@ fn right(command: &str, room: &Path) -> Value {
         "machine": { "devices": ["cpu"], "device_memory": "1GB", "precision": "f32", "strategy": { "dp": 1 }, "offload": "none" },
     });
     match command {
-        "startup" | "close_now" | "alive" | "machine" | "sample_spec" => json!({}),
+        "startup" | "close_now" | "alive" | "machine" | "doctor" | "sample_spec" => json!({}),
         "browse" => json!({ "what": "data" }),
         "reveal" | "job" | "remove" | "restore" => json!({ "id": id(0) }),
         "set_title" => json!({ "title": "a title" }),

@@ -4,7 +4,8 @@
 //! Not here: free memory and disk, which can only refuse (`room`).
 
 use crate::length::Row;
-use crate::{CPU, Model, Reasons, memory, room, size, time};
+use crate::ranks::Ranks;
+use crate::{Model, Reasons, memory, room, size, time};
 use protocol::facts::{MachineFacts, PROJECTIONS};
 use protocol::job::{self, OptimizerKind};
 use protocol::plan::{Alternative, ArenaLine, Method, PlannedRun, Predicted, Recompute};
@@ -18,6 +19,8 @@ const RANK: &str = "model.adapter.rank";
 /// On a CPU the weights are read from memory once a product, whatever the rows: beyond this many tokens that cost is
 /// below a hundredth of the step and a larger micro-batch only takes memory.
 const USEFUL_TOKENS: u32 = 2048;
+/// A card needs more rows to keep its units at work; beyond this many tokens nothing is gained there either.
+const USEFUL_TOKENS_CARD: u32 = 16384;
 /// Ranks the search for a remedy proposes.
 const REMEDY_RANKS: [u32; 3] = [16, 8, 4];
 
@@ -29,12 +32,23 @@ pub(crate) struct Load<'a> {
     pub(crate) optimizer: OptimizerKind,
     pub(crate) row: Row,
     pub(crate) run: &'a PlannedRun,
+    pub(crate) ranks: &'a Ranks,
 }
 
 impl Load<'_> {
     /// Rows of one step; a run shorter than its batch has fewer.
     pub(crate) fn rows_a_step(&self) -> u32 {
         self.run.rows_total.min(self.run.global_batch as u64) as u32
+    }
+
+    /// Most rows of one step that a rank takes.
+    pub(crate) fn rows_a_rank(&self) -> u32 {
+        self.rows_a_step().div_ceil(self.ranks.count())
+    }
+
+    /// Tokens at once beyond which a larger micro-batch gains nothing.
+    fn useful_tokens(&self) -> u32 {
+        self.ranks.card().map_or(USEFUL_TOKENS, |_| USEFUL_TOKENS_CARD)
     }
 
     fn arena(&self, micro_batch: u32, recompute: Recompute) -> Vec<ArenaLine> {
@@ -63,16 +77,21 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget asked for, at most what the host has beyond its reserve.
-    pub(crate) fn of(spec: &JobSpec, machine: &MachineFacts, reasons: &mut Reasons) -> Budget {
-        let reserve = room::reserve(machine.host_memory_total);
-        let most = machine.host_memory_total - reserve;
-        let total = size(machine.host_memory_total, false);
+    /// The budget asked for, at most what a device has beyond its reserve.
+    pub(crate) fn of(spec: &JobSpec, machine: &MachineFacts, ranks: &Ranks, reasons: &mut Reasons) -> Budget {
+        let (total, reserve, rest) = match ranks.card() {
+            None => (machine.host_memory_total, room::reserve(machine.host_memory_total), "everything else"),
+            Some(_) => {
+                let total = ranks.devices.iter().map(|device| device.memory_total).min().unwrap_or(0);
+                (total, room::card_reserve(total), "the driver and its libraries")
+            }
+        };
+        let most = total - reserve;
         let asked = spec.machine.device_memory.value().and_then(|text| job::bytes(&text));
         if let Some(bytes) = asked.filter(|bytes| *bytes <= most) {
             return Budget { bytes, most };
         }
-        let why = format!("{total} of memory less a reserve of {} for everything else", size(reserve, true));
+        let why = format!("{} of memory less a reserve of {} for {rest}", size(total, false), size(reserve, true));
         reasons.add(BUDGET, size(most, false), why);
         Budget { bytes: most, most }
     }
@@ -129,9 +148,9 @@ fn candidates(load: &Load, budget: &Budget, machine: &MachineFacts) -> Vec<Candi
 /// Micro-batches worth trying, largest first: halves of the largest useful one, each evened out so that the micro-batches
 /// of a step have nearly the same size.
 fn micro_batches(load: &Load) -> Vec<u32> {
-    let rows = load.rows_a_step();
+    let rows = load.rows_a_rank();
     let mut list = Vec::new();
-    let mut rows_at_once = (USEFUL_TOKENS / load.row.length).clamp(1, rows);
+    let mut rows_at_once = (load.useful_tokens() / load.row.length).clamp(1, rows);
     loop {
         let even = rows.div_ceil(rows.div_ceil(rows_at_once));
         if list.last() != Some(&even) {
@@ -147,10 +166,11 @@ fn micro_batches(load: &Load) -> Vec<u32> {
 fn explain(load: &Load, best: &Candidate, others: &[Candidate], budget: &Budget, reasons: &mut Reasons) {
     let (n, length) = (best.micro_batch, load.row.length);
     let larger_fits = others.iter().any(|c| c.micro_batch > n && c.recompute == best.recompute);
-    let why = if n == load.rows_a_step() {
+    let why = if n == load.rows_a_rank() {
         format!("the whole step at once, {length} tokens a row at most")
     } else if n == micro_batches(load)[0] {
-        format!("rows of {length}: beyond about {USEFUL_TOKENS} tokens at once a CPU gains nothing")
+        let (useful, who) = (load.useful_tokens(), load.ranks.card().map_or("a CPU", |_| "a card"));
+        format!("rows of {length}: beyond about {useful} tokens at once {who} gains nothing")
     } else if larger_fits {
         "more rows at once would lose more by padding than they save".to_owned()
     } else {
@@ -200,15 +220,16 @@ fn refusal(load: &Load, budget: &Budget) -> Problem {
     let remedies = remedies(load, budget, needed);
     let words: Vec<&str> = remedies.iter().map(|(words, _)| words.as_str()).collect();
     let remedy = if words.is_empty() { "use a smaller model".to_owned() } else { words.join("; ") };
-    let problem = Problem::new(Code::OutOfMemory, format!("the job needs {needs} on {CPU} and has {has}"))
-        .why(format!(
-            "{needs} is its smallest setting: rows of {} tokens, one at a time, every layer computed again",
-            load.row.length
-        ))
-        .kept("nothing was started")
-        .field(BUDGET)
-        .room(needed, budget.bytes)
-        .remedy(remedy);
+    let problem =
+        Problem::new(Code::OutOfMemory, format!("the job needs {needs} on {} and has {has}", load.ranks.name()))
+            .why(format!(
+                "{needs} is its smallest setting: rows of {} tokens, one at a time, every layer computed again",
+                load.row.length
+            ))
+            .kept("nothing was started")
+            .field(BUDGET)
+            .room(needed, budget.bytes)
+            .remedy(remedy);
     remedies.into_iter().fold(problem, |problem, (_, way)| problem.way(way))
 }
 

@@ -3,7 +3,7 @@
 //! Pure: no clock, no files, no environment. The same arguments give the same plan, byte for byte. Decisions are taken
 //! from *total* memory; free memory can only refuse. Everything the job file left to "auto" comes back with a `Reason`.
 //!
-//! Read `plan()` first, it is the whole story in order. Then: `scope` (what this version refuses by name), `length`
+//! Read `plan()` first, it is the whole story in order. Then: `scope` (what this version refuses by name), `ranks` (devices, precision, layout), `length`
 //! (rows, batch, steps, warm-up), `memory` (the arena table, shared with the trainer), `time` (FLOPs and bytes over
 //! the machine's speed), `fit` (micro-batch and recomputation), `room` (host memory and disk), `preset` (built-in shapes).
 //!
@@ -13,6 +13,9 @@ mod fit;
 mod length;
 pub mod memory;
 mod preset;
+mod ranks;
+#[cfg(test)]
+mod ranks_tests;
 mod room;
 mod scope;
 #[cfg(test)]
@@ -24,7 +27,6 @@ pub use preset::preset;
 pub use time::flops_per_token;
 
 use protocol::facts::{MachineFacts, ModelConfig, TokenFacts};
-use protocol::job::Precision;
 use protocol::plan::{
     Compute, DeviceMemory, MemoryPlan, ModelSource, Plan, PlannedData, PlannedModel, PlannedOptimizer, PlannedSnapshot,
     Reason,
@@ -58,9 +60,10 @@ impl Model {
 }
 
 /// Refuses at once, before any data is read, what `plan` would refuse whatever the data and the machine are.
-pub fn check(spec: &JobSpec, config: &ModelConfig) -> Outcome<()> {
+pub fn check(spec: &JobSpec, config: &ModelConfig, machine: &MachineFacts) -> Outcome<()> {
     length::check_context(spec, config)?;
-    scope::settle(spec, config, &mut Reasons::default()).map(|_| ())
+    scope::settle(spec, config, &mut Reasons::default())?;
+    ranks::settle(spec, machine, &mut Reasons::default()).map(|_| ())
 }
 
 /// Decides everything a rank needs to know, or refuses.
@@ -70,41 +73,41 @@ pub fn check(spec: &JobSpec, config: &ModelConfig) -> Outcome<()> {
 pub fn plan(spec: &JobSpec, model: &Model, tokens: &TokenFacts, machine: &MachineFacts) -> Outcome<Plan> {
     let mut reasons = Reasons::default();
     scope::check_machine(machine)?;
-    let scope = scope::settle(spec, &model.config, &mut reasons)?;
+    let method = scope::settle(spec, &model.config, &mut reasons)?;
+    let ranks = ranks::settle(spec, machine, &mut reasons)?;
     let row = length::row(spec, model, tokens, &mut reasons)?;
     let run = length::run(spec, model, tokens, &mut reasons)?;
     let schedule = length::schedule(spec, run.steps, &mut reasons);
     let optimizer = optimizer(spec, model, &mut reasons);
     let snapshot = snapshot(spec, &mut reasons);
 
-    let load = fit::Load { model, method: &scope.method, optimizer: optimizer.kind, row, run: &run };
-    let budget = fit::Budget::of(spec, machine, &mut reasons);
+    let load = fit::Load { model, method: &method, optimizer: optimizer.kind, row, run: &run, ranks: &ranks };
+    let budget = fit::Budget::of(spec, machine, &ranks, &mut reasons);
     let found = fit::choose(&load, &budget, machine, &mut reasons)?;
     let best = &found.best;
-    let host_bytes_peak = room::host_bytes(model, tokens, best.bytes);
-    room::check_free_memory(best.bytes, model, machine)?;
-    let checkpoint_bytes = room::checkpoint_bytes(model, &scope.method);
+    let host_bytes_peak = room::host_bytes(model, tokens, best.bytes, &ranks);
+    room::check_free_memory(best.bytes, model, machine, &ranks)?;
+    let checkpoint_bytes = room::checkpoint_bytes(model, &method);
     let disk_bytes = room::check_disk(&snapshot, checkpoint_bytes, machine)?;
 
     Ok(Plan {
         version: 1,
         stage: spec.stage,
         model: planned_model(model),
-        method: scope.method,
+        method,
         data: planned_data(tokens, row),
         optimizer,
         schedule,
         snapshot,
-        strategy: scope.strategy,
-        precision: Precision::F32,
-        devices: vec![CPU.to_owned()],
+        precision: ranks.precision,
+        devices: ranks.names(),
         micro_batch: best.micro_batch,
-        gradient_accumulation: run.global_batch.div_ceil(best.micro_batch),
+        gradient_accumulation: run.global_batch.div_ceil(best.micro_batch * ranks.count()),
         recompute: best.recompute,
         placement: "device".to_owned(),
         compute: compute(machine),
         memory: MemoryPlan {
-            devices: vec![device_memory(best, budget.bytes)],
+            devices: ranks.names().into_iter().map(|name| device_memory(name, best, budget.bytes)).collect(),
             host_bytes_peak,
             disk_bytes,
             checkpoint_bytes,
@@ -113,11 +116,12 @@ pub fn plan(spec: &JobSpec, model: &Model, tokens: &TokenFacts, machine: &Machin
         predicted: best.predicted,
         reasons: reasons.list,
         alternatives: found.alternatives,
+        strategy: ranks.strategy,
         run,
     })
 }
 
-/// The one device of this version.
+/// The device that every machine has.
 const CPU: &str = "cpu";
 
 fn planned_model(model: &Model) -> PlannedModel {
@@ -172,9 +176,9 @@ fn snapshot(spec: &JobSpec, reasons: &mut Reasons) -> PlannedSnapshot {
     }
 }
 
-fn device_memory(best: &fit::Candidate, budget: u64) -> DeviceMemory {
+fn device_memory(name: String, best: &fit::Candidate, budget: u64) -> DeviceMemory {
     let parts = memory::parts(&best.arena);
-    DeviceMemory { name: CPU.to_owned(), bytes_total: budget, parts, bytes_peak: best.bytes }
+    DeviceMemory { name, bytes_total: budget, parts, bytes_peak: best.bytes }
 }
 
 /// Every product is computed by our own kernels, so that the bits depend on no other library than this one.

@@ -14,17 +14,17 @@ const FRESH: &str = "stage = \"pretrain\"\n[model]\npreset = \"nano\"\n[data]\nt
 
 /// Everything a plan is made from.
 #[derive(Clone, Debug)]
-struct Case {
+pub(crate) struct Case {
     job: String,
     changes: Vec<String>,
     model: Model,
     tokens: TokenFacts,
-    machine: MachineFacts,
+    pub(crate) machine: MachineFacts,
 }
 
 impl Case {
     /// A trained model on a desktop with 16 GB, 1000 samples of 370 tokens on average and 400 at most.
-    fn trained(config: ModelConfig) -> Case {
+    pub(crate) fn trained(config: ModelConfig) -> Case {
         let source = ModelSource::Folder { path: "/m".into() };
         let bytes = config.parameters() * 2;
         let model = Model { bytes, dtype: "BF16".into(), source, ..fresh_model(config) };
@@ -37,7 +37,12 @@ impl Case {
         Case { job: FRESH.into(), changes: vec![], model, tokens: tokens(3000, 3000, 128, 128), machine: desktop() }
     }
 
-    fn set(mut self, change: &str) -> Case {
+    /// The same job on another machine.
+    pub(crate) fn on(self, machine: MachineFacts) -> Case {
+        Case { machine, ..self }
+    }
+
+    pub(crate) fn set(mut self, change: &str) -> Case {
         self.changes.push(change.to_owned());
         self
     }
@@ -46,11 +51,11 @@ impl Case {
         JobSpec::parse(&self.job, &self.changes, Path::new("/")).unwrap()
     }
 
-    fn plan(&self) -> Outcome<Plan> {
+    pub(crate) fn plan(&self) -> Outcome<Plan> {
         plan(&self.spec(), &self.model, &self.tokens, &self.machine)
     }
 
-    fn refusal(&self) -> Problem {
+    pub(crate) fn refusal(&self) -> Problem {
         self.plan().map(|plan| decisions(&plan)).expect_err("this job must be refused")
     }
 }
@@ -67,7 +72,7 @@ fn fresh_model(config: ModelConfig) -> Model {
 }
 
 /// SmolLM2-135M's shape.
-fn llama_135m() -> ModelConfig {
+pub(crate) fn llama_135m() -> ModelConfig {
     ModelConfig {
         layers: 30,
         hidden: 576,
@@ -98,7 +103,7 @@ fn tokens(rows: u64, samples: u64, mean: u64, longest: u64) -> TokenFacts {
     }
 }
 
-fn desktop() -> MachineFacts {
+pub(crate) fn desktop() -> MachineFacts {
     MachineFacts {
         cpu: "a CPU".into(),
         cores: 2,
@@ -108,7 +113,8 @@ fn desktop() -> MachineFacts {
         disk_free: 100 << 30,
         gemm_gflops: 180.0,
         memory_gb_per_second: 40.0,
-        devices: vec![DeviceFacts { name: "cpu".into(), memory_total: 16 << 30, memory_free: 14 << 30 }],
+        devices: vec![DeviceFacts { name: "cpu".into(), memory_total: 16 << 30, memory_free: 14 << 30, card: None }],
+        nccl: false,
     }
 }
 
@@ -262,7 +268,7 @@ fn a_full_disk_is_refused_before_anything_starts() {
 fn features_of_later_versions_are_refused_by_name() {
     let cases = [
         ("machine.devices=[\"cpu\", \"cpu\"]", "2 ranks"),
-        ("machine.devices=[\"cuda:0\"]", "cuda:0"),
+        ("machine.strategy={ dp = 2 }", "dp = 2"),
         ("machine.precision=\"bf16\"", "bf16"),
         ("machine.offload=\"disk\"", "offloading"),
         ("machine.strategy={ tp = 2 }", "tp = 2"),
@@ -274,7 +280,7 @@ fn features_of_later_versions_are_refused_by_name() {
         let problem = case.refusal();
         assert_eq!(problem.code, Code::NotSupported, "{change}");
         assert_eq!(
-            crate::check(&case.spec(), &case.model.config),
+            crate::check(&case.spec(), &case.model.config, &case.machine),
             Err(problem.clone()),
             "known without data: {change}"
         );

@@ -8,12 +8,15 @@
 //! * recomputation adds the forward of the layers again, the head excluded.
 //!
 //! Bytes: each micro-batch moves the weights through memory for each product; AdamW moves 28 bytes for each parameter that it
-//! updates (reads weight, gradient and two moments, writes weight and two moments).
+//! updates (reads weight, gradient and two moments, writes weight and two moments). Ranks that share a step send each
+//! gradient around a ring: 2 (n - 1) / n times.
 //!
 //! Not here: measuring (`anneal bench`).
 
 use crate::fit::Load;
+use crate::ranks::Ranks;
 use protocol::facts::{MachineFacts, ModelConfig, PROJECTIONS, TensorShape};
+use protocol::job::Precision;
 use protocol::plan::{Method, Predicted, Recompute};
 
 /// Bytes AdamW moves for one f32 parameter.
@@ -23,6 +26,31 @@ const OPTIMIZER_BYTES: f64 = 28.0;
 const EFFICIENCY: f64 = 0.8;
 /// Width at which half of that is left: narrow layers spend relatively more on everything around the products.
 const HALF_WIDTH: f64 = 64.0;
+
+/// Speed in GB/s at which cards add up their gradients where nothing is known of the way between them: PCIe 4.0, half used.
+const LINK_GB_PER_SECOND: f64 = 12.0;
+
+/// What the time of a step is divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Speeds {
+    gemm_gflops: f64,
+    memory_gb_per_second: f64,
+}
+
+impl Speeds {
+    fn of(ranks: &Ranks, machine: &MachineFacts) -> Speeds {
+        match ranks.card() {
+            None => Speeds { gemm_gflops: machine.gemm_gflops, memory_gb_per_second: machine.memory_gb_per_second },
+            Some(card) => Speeds {
+                gemm_gflops: match ranks.precision {
+                    Precision::Bf16 => card.gemm_gflops_bf16,
+                    Precision::F32 => card.gemm_gflops,
+                },
+                memory_gb_per_second: card.memory_gb_per_second,
+            },
+        }
+    }
+}
 
 /// FLOPs for one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,24 +105,27 @@ pub(crate) fn moving_parameters(config: &ModelConfig, method: &Method) -> u64 {
 /// Time, speed and utilisation of one step.
 pub(crate) fn predict(load: &Load, micro_batch: u32, recompute: Recompute, machine: &MachineFacts) -> Predicted {
     let config = &load.model.config;
-    let rows = load.rows_a_step() as f64;
+    let rows = load.rows_a_rank() as f64;
+    let ranks = load.ranks.count() as f64;
+    let speeds = Speeds::of(load.ranks, machine);
     let work = work(config, load.method, load.row.span);
     let again = if recompute == Recompute::Layers { work.recompute } else { 0.0 };
     let width = config.hidden as f64;
-    let speed = machine.gemm_gflops * 1e9 * EFFICIENCY * width / (width + HALF_WIDTH);
-    let bandwidth = machine.memory_gb_per_second * 1e9;
+    let speed = speeds.gemm_gflops * 1e9 * EFFICIENCY * width / (width + HALF_WIDTH);
+    let bandwidth = speeds.memory_gb_per_second * 1e9;
 
     let products = rows * load.row.computed(micro_batch) * (work.forward + work.backward + again) / speed;
     let micro_batches = (rows / micro_batch as f64).ceil();
     let streams = micro_batches * passes(load.method, recompute) * 4.0 * config.parameters() as f64 / bandwidth;
     let update = OPTIMIZER_BYTES * moving_parameters(config, load.method) as f64 / bandwidth;
-    let seconds = products + streams + update;
+    let shared = 2.0 * (ranks - 1.0) / ranks * 4.0 * moving_parameters(config, load.method) as f64;
+    let seconds = products + streams + update + shared / (LINK_GB_PER_SECOND * 1e9);
 
-    let tokens = rows * load.row.mean;
+    let tokens = load.rows_a_step() as f64 * load.row.mean;
     Predicted {
         step_ms: seconds * 1e3,
         tokens_per_second: tokens / seconds,
-        mfu: tokens * (work.forward + work.backward) / seconds / (machine.gemm_gflops * 1e9),
+        mfu: tokens * (work.forward + work.backward) / seconds / (ranks * speeds.gemm_gflops * 1e9),
     }
 }
 

@@ -326,6 +326,28 @@ pub struct DeviceFacts {
     pub memory_total: u64,
     /// Bytes free now; can only refuse, never decide.
     pub memory_free: u64,
+    /// What a graphics card is and can do; `None` for the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
+    pub card: Option<CardFacts>,
+}
+
+/// A graphics card. Speeds are measured on the card itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct CardFacts {
+    /// Name of the product.
+    pub model: String,
+    /// Compute capability: 9 and 0 for an H100.
+    pub compute_capability: [u32; 2],
+    /// Place on the PCI bus, which NVML names cards by too.
+    pub pci: String,
+    /// Matrix speed in f32, in GFLOP/s.
+    pub gemm_gflops: f64,
+    /// Matrix speed of bf16 operands, in GFLOP/s.
+    pub gemm_gflops_bf16: f64,
+    /// Memory speed in GB/s.
+    pub memory_gb_per_second: f64,
 }
 
 /// The machine as the planner sees it; also the `--machine FILE`.
@@ -350,4 +372,7 @@ pub struct MachineFacts {
     pub memory_gb_per_second: f64,
     /// Devices, "cpu" always among them.
     pub devices: Vec<DeviceFacts>,
+    /// Cards can add up their gradients: NCCL is there.
+    #[serde(default)]
+    pub nccl: bool,
 }

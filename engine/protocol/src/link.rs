@@ -46,6 +46,11 @@ pub enum FromTrainer {
         /// What it is doing, in a word or two.
         phase: String,
     },
+    /// Last message of an attempt that cannot go on while the job can: a device failed. The process ends.
+    Broken {
+        /// What happened.
+        problem: Problem,
+    },
     /// Last message before a clean exit after `Stop`; state is safe at this step.
     Leaving {
         /// Steps done and safe.

@@ -83,6 +83,10 @@ pub enum Code {
     DiskFailed,
     /// A device is missing or does not answer.
     DeviceUnavailable,
+    /// A device was lost while it computed.
+    DeviceLost,
+    /// A device gave a wrong answer or stopped with an error of its own while it computed.
+    DeviceFault,
     /// HOME lies where locks and logs do not work.
     HomeUnsuitable,
     // runs

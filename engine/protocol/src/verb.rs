@@ -182,6 +182,15 @@ pub struct Exported {
     pub max_logit_difference: f64,
 }
 
+/// `anneal-trainer probe`. Result: `machine::Probe`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(deny_unknown_fields)]
+pub struct ProbeCards {
+    /// Also measure the cards' speeds, which wakes them up.
+    pub measure: bool,
+}
+
 /// `anneal-trainer bench`. Result: an object with at least name, value, unit, limit, ratio.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]

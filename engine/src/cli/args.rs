@@ -208,6 +208,8 @@ pub enum Command {
         #[arg(long)]
         watch: bool,
     },
+    /// What is missing on this machine, and how to get it.
+    Doctor,
     /// Measure beside the machine's limit.
     Bench {
         /// What.
@@ -232,9 +234,6 @@ pub enum Command {
     /// Not part of this version.
     #[command(hide = true)]
     Serve(Rest),
-    /// Not part of this version.
-    #[command(hide = true)]
-    Doctor(Rest),
     /// Runs a job's supervisor (internal).
     #[command(hide = true)]
     Supervise {
@@ -308,6 +307,7 @@ impl Command {
                 | Generate { .. }
                 | Evaluate { .. }
                 | Machine { .. }
+                | Doctor
                 | Bench { .. }
         )
     }
@@ -321,7 +321,6 @@ impl Command {
             Command::Label(rest) => ("label", rest),
             Command::Restore(rest) => ("restore", rest),
             Command::Serve(rest) => ("serve", rest),
-            Command::Doctor(rest) => ("doctor", rest),
             _ => return None,
         };
         Some((name, &rest.rest))

@@ -10,6 +10,7 @@ pub use args::{Args, Command};
 
 use crate::engine::Engine;
 use clap::Parser;
+use protocol::machine::CheckState;
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::verb::{Bench, Line, Message, Prompt};
 use protocol::{JobSpec, link::Request};
@@ -198,6 +199,7 @@ fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
             voice.answer(&done, show::evaluated)
         }
         Command::Machine { watch } => machine(engine, watch, voice),
+        Command::Doctor => doctor(engine, voice),
         Command::Bench { what } => bench(engine, what, voice),
         _ => Err(Problem::internal("a command without an implementation")),
     }
@@ -321,6 +323,14 @@ fn machine(engine: &mut Engine, watch: bool, voice: Voice) -> Outcome<i32> {
         }
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
+}
+
+/// Status 1 where something stands in the way of work; what is only missing does not.
+fn doctor(engine: &mut Engine, voice: Voice) -> Outcome<i32> {
+    let checkup = engine.doctor();
+    voice.answer(&checkup, show::checkup)?;
+    let bad = checkup.checks.iter().any(|check| check.state == CheckState::Bad);
+    Ok(if bad { FAILED } else { DONE })
 }
 
 fn bench(engine: &mut Engine, what: args::BenchCommand, voice: Voice) -> Outcome<i32> {

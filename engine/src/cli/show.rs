@@ -1,6 +1,7 @@
 //! Answers in words. Text from files is text: control characters are made visible.
 
 use protocol::facts::{ItemFacts, Preview};
+use protocol::machine::{CheckState, Checkup};
 use protocol::plan::{Plan, Recompute};
 use protocol::problem::Problem;
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, MetricRow};
@@ -313,6 +314,26 @@ pub fn exported(e: &Exported) -> String {
 /// Loss on a data set.
 pub fn evaluated(e: &Evaluated) -> String {
     format!("loss {:.6}, perplexity {:.4}, over {} tokens\n", e.loss, e.perplexity, count(e.tokens))
+}
+
+/// A checkup: a line a point, and below it what is wrong and what to do.
+pub fn checkup(checkup: &Checkup) -> String {
+    let mut text = String::new();
+    for check in &checkup.checks {
+        let word = match check.state {
+            CheckState::Good => "good",
+            CheckState::Missing => "missing",
+            CheckState::Bad => "bad",
+        };
+        let _ = writeln!(text, "{:<10}{word:<9}{}", check.name, printable(&check.found));
+        let Some(problem) = &check.problem else { continue };
+        for (name, value) in [("why", &problem.why), ("do", &problem.remedy)] {
+            for (i, line) in printable(value).lines().enumerate() {
+                let _ = writeln!(text, "          {:<6}{line}", if i == 0 { name } else { "" });
+            }
+        }
+    }
+    text
 }
 
 /// The machine, as its JSON laid out.

@@ -1,11 +1,13 @@
 //! Samples of graphics cards through NVML, where the driver's library loads. NVML may never return (a lost card, a driver
 //! in trouble), so one thread of its own speaks with it, and the others wait for a bounded time.
 
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use super::xid::Xids;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
-use protocol::machine::{GpuClocks, GpuLinks, GpuProcess, GpuSample};
+use protocol::machine::{GpuClocks, GpuEcc, GpuLinks, GpuProcess, GpuSample, Throttle};
 use protocol::{Code, Outcome, Problem};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,8 +22,17 @@ const LINKS: u32 = 18;
 /// Cards listed: more than any machine holds.
 const CARDS: u32 = 64;
 
+/// What the driver tells.
+#[derive(Debug, Default, PartialEq)]
+pub struct Cards {
+    /// Its version; `None` where there is no driver.
+    pub driver: Option<String>,
+    /// A sample of every card.
+    pub cards: Vec<GpuSample>,
+}
+
 /// A sample of every card; empty where there is no driver. Errors: `DeviceUnavailable`.
-pub fn sample() -> Outcome<Vec<GpuSample>> {
+pub fn sample() -> Outcome<Cards> {
     static ASKER: Mutex<Option<Asker>> = Mutex::new(None);
     let mut asker = ASKER.lock().unwrap_or_else(PoisonError::into_inner);
     match asker.get_or_insert_with(|| Asker::start(Driver::load)).ask(PATIENCE) {
@@ -41,13 +52,10 @@ fn silent(why: &str) -> Problem {
         .remedy("see what nvidia-smi and dmesg say; a restart of the machine may be needed")
 }
 
-/// What an answer looks like.
-type Cards = Outcome<Vec<GpuSample>>;
-
 /// The thread that speaks with the driver. At most one question is open: a stuck driver costs one thread, once.
 struct Asker {
     questions: SyncSender<()>,
-    answers: Receiver<Cards>,
+    answers: Receiver<Outcome<Cards>>,
     open: bool,
 }
 
@@ -57,7 +65,7 @@ enum Silence {
 }
 
 impl Asker {
-    fn start<D: FnMut() -> Cards>(driver: impl FnOnce() -> D + Send + 'static) -> Asker {
+    fn start<D: FnMut() -> Outcome<Cards>>(driver: impl FnOnce() -> D + Send + 'static) -> Asker {
         // One place each: there is never more than one question or answer under way.
         let (questions, asked) = sync_channel(1);
         let (answer, answers) = sync_channel(1);
@@ -75,7 +83,7 @@ impl Asker {
     }
 
     /// An answer to a question that was left open is old, but better than none.
-    fn ask(&mut self, patience: Duration) -> Result<Cards, Silence> {
+    fn ask(&mut self, patience: Duration) -> Result<Outcome<Cards>, Silence> {
         if !self.open {
             self.questions.send(()).map_err(|_| Silence::Gone)?;
             self.open = true;
@@ -93,22 +101,30 @@ impl Asker {
 struct Driver;
 
 impl Driver {
-    fn load() -> impl FnMut() -> Cards {
-        let opened = Nvml::init();
+    fn load() -> impl FnMut() -> Outcome<Cards> {
+        // Opened once a process and never closed: what listens for its events lives as long.
+        let opened = Nvml::init().map(|nvml| &*Box::leak(Box::new(nvml)));
+        let mut xids = opened.as_ref().map(|nvml| Xids::watch(nvml)).unwrap_or_default();
         move || match &opened {
-            Ok(nvml) => all(nvml),
+            Ok(nvml) => all(nvml, &mut xids),
             Err(NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded) => {
-                Ok(Vec::new())
+                Ok(Cards::default())
             }
             Err(error) => Err(silent(&error.to_string())),
         }
     }
 }
 
-/// A card that does not answer at all is listed with nothing known.
-fn all(nvml: &Nvml) -> Cards {
+/// A card that does not answer at all is listed with nothing known but what the driver said of it before.
+fn all(nvml: &Nvml, xids: &mut Xids) -> Outcome<Cards> {
     let count = nvml.device_count().map_err(|e| silent(&e.to_string()))?;
-    Ok((0..count.min(CARDS)).map(|i| nvml.device_by_index(i).map(|card| one(&card)).unwrap_or_default()).collect())
+    xids.hear();
+    let card = |i| {
+        let sample = nvml.device_by_index(i).map(|card| one(&card)).unwrap_or_default();
+        GpuSample { xid: xids.of(i), ..sample }
+    };
+    let driver = Some(nvml.sys_driver_version().unwrap_or_default());
+    Ok(Cards { driver, cards: (0..count.min(CARDS)).map(card).collect() })
 }
 
 fn one(card: &Device<'_>) -> GpuSample {
@@ -125,7 +141,39 @@ fn one(card: &Device<'_>) -> GpuSample {
         clocks: GpuClocks { sm: card.clock_info(Clock::SM).ok(), memory: card.clock_info(Clock::Memory).ok() },
         processes: processes(card),
         links: links(card),
+        pci: card.pci_info().ok().map(|pci| place(&pci.bus_id)),
+        fan: card.fan_speed(0).ok(),
+        throttle: card.current_throttle_reasons().ok().map(throttle),
+        ecc: ecc(card),
+        xid: None,
     }
+}
+
+/// "0000:01:00.0" of what NVML writes with eight digits of domain.
+fn place(bus_id: &str) -> String {
+    let id = bus_id.to_ascii_lowercase();
+    match id.split_once(':') {
+        Some((domain, rest)) if domain.len() > 4 => format!("{}:{rest}", &domain[domain.len() - 4..]),
+        _ => id,
+    }
+}
+
+/// Idle clocks are no throttling: nobody waits for them.
+fn throttle(reasons: ThrottleReasons) -> Vec<Throttle> {
+    let known = [
+        (ThrottleReasons::SW_POWER_CAP, Throttle::PowerCap),
+        (ThrottleReasons::SW_THERMAL_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::Thermal),
+        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Throttle::PowerBrake),
+        (ThrottleReasons::HW_SLOWDOWN, Throttle::Hardware),
+        (ThrottleReasons::APPLICATIONS_CLOCKS_SETTING, Throttle::Setting),
+        (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
+    ];
+    known.into_iter().filter(|(bits, _)| reasons.intersects(*bits)).map(|(_, name)| name).collect()
+}
+
+fn ecc(card: &Device<'_>) -> Option<GpuEcc> {
+    let errors = |kind| card.total_ecc_errors(kind, EccCounter::Volatile).ok();
+    Some(GpuEcc { corrected: errors(MemoryError::Corrected)?, uncorrected: errors(MemoryError::Uncorrected)? })
 }
 
 /// A process that computes and draws is listed once.
@@ -146,8 +194,15 @@ fn links(card: &Device<'_>) -> GpuLinks {
     GpuLinks {
         pcie_generation: card.current_pcie_link_gen().ok(),
         pcie_width: card.current_pcie_link_width().ok(),
+        pcie_received: traffic(card, PcieUtilCounter::Receive),
+        pcie_sent: traffic(card, PcieUtilCounter::Send),
         nvlinks: (!states.is_empty()).then(|| states.iter().filter(|up| **up).count() as u32),
     }
+}
+
+/// Bytes a second; NVML counts KB over 20 ms.
+fn traffic(card: &Device<'_>, way: PcieUtilCounter) -> Option<u64> {
+    card.pcie_throughput(way).ok().map(|kb| u64::from(kb) * 1024)
 }
 
 #[cfg(test)]
@@ -155,12 +210,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_place_on_the_bus_reads_as_the_driver_writes_it() {
+        assert_eq!(place("00000000:01:00.0"), "0000:01:00.0");
+        assert_eq!(place("0000:C1:00.0"), "0000:c1:00.0");
+    }
+
+    #[test]
+    fn idle_clocks_are_no_throttling() {
+        assert_eq!(throttle(ThrottleReasons::GPU_IDLE), []);
+        let hot = ThrottleReasons::HW_THERMAL_SLOWDOWN | ThrottleReasons::HW_SLOWDOWN;
+        assert_eq!(throttle(hot), [Throttle::Thermal, Throttle::Hardware]);
+    }
+
+    #[test]
     fn a_driver_that_never_returns_costs_one_thread_and_no_waiting_beyond_the_bound() {
         let (release, held) = sync_channel::<()>(0);
         let mut asker = Asker::start(move || {
             move || {
                 let _ = held.recv();
-                Ok(vec![GpuSample::default()])
+                Ok(Cards { driver: None, cards: vec![GpuSample::default()] })
             }
         });
         let short = Duration::from_millis(20);
@@ -168,14 +236,14 @@ mod tests {
             assert!(matches!(asker.ask(short), Err(Silence::Waiting)));
         }
         release.send(()).unwrap();
-        assert_eq!(asker.ask(Duration::from_secs(10)).ok().unwrap().unwrap().len(), 1);
+        assert_eq!(asker.ask(Duration::from_secs(10)).ok().unwrap().unwrap().cards.len(), 1);
         drop(release);
-        assert_eq!(asker.ask(Duration::from_secs(10)).ok().unwrap().unwrap().len(), 1);
+        assert_eq!(asker.ask(Duration::from_secs(10)).ok().unwrap().unwrap().cards.len(), 1);
     }
 
     #[test]
     fn a_driver_that_ends_its_thread_is_said_and_not_waited_for() {
-        let mut asker = Asker::start(|| || -> Cards { panic!("the driver's thread ends") });
+        let mut asker = Asker::start(|| || -> Outcome<Cards> { panic!("the driver's thread ends") });
         assert!(matches!(asker.ask(Duration::from_secs(10)), Err(Silence::Gone)));
     }
 }

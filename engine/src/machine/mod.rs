@@ -2,8 +2,14 @@
 //!
 //! Not here: probing of CUDA devices for training (`anneal-trainer probe`), and the measuring itself (`anneal-trainer bench`).
 
+mod cards;
+mod doctor;
 mod gpu;
 mod host;
+mod xid;
+
+pub use cards::Cards;
+pub use doctor::checkup;
 
 use protocol::facts::{DeviceFacts, MachineFacts};
 use protocol::machine::{HostSample, MachineSample, Speeds};
@@ -29,7 +35,7 @@ pub fn facts(home: &Path) -> MachineFacts {
     let (memory, cores) = (host::memory(Path::new("/")), host::cores(Path::new("/")));
     let instruction_set = host::instruction_set();
     let speeds = measured(home).unwrap_or_else(|| assumed(cores, instruction_set));
-    let cpu = DeviceFacts { name: "cpu".into(), memory_total: memory.total, memory_free: memory.available };
+    let cpu = DeviceFacts { name: "cpu".into(), memory_total: memory.total, memory_free: memory.available, card: None };
     MachineFacts {
         cpu: host::cpu_name(Path::new("/")),
         cores,
@@ -40,13 +46,14 @@ pub fn facts(home: &Path) -> MachineFacts {
         gemm_gflops: speeds.gemm_gflops,
         memory_gb_per_second: speeds.memory_gb_per_second,
         devices: vec![cpu],
+        nccl: false,
     }
 }
 
 /// A sample of cards and host. Takes at most about two seconds, whatever the driver does.
 pub fn sample(home: &Path) -> MachineSample {
     let (gpus, problem) = match gpu::sample() {
-        Ok(gpus) => (gpus, None),
+        Ok(all) => (all.cards, None),
         Err(problem) => (Vec::new(), Some(problem)),
     };
     let root = Path::new("/");

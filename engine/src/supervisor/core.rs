@@ -189,6 +189,7 @@ enum Cause {
 enum LastWords {
     End(Event),
     Leaving(u64),
+    Broken(Problem),
 }
 
 #[derive(Debug)]
@@ -400,6 +401,10 @@ impl Core {
                 trainer.last_words = Some(LastWords::Leaving(step));
                 trainer.leave_by = Some(leave_by);
             }
+            FromTrainer::Broken { problem } => {
+                trainer.last_words = Some(LastWords::Broken(problem));
+                trainer.leave_by = Some(leave_by);
+            }
             FromTrainer::Event { event: event @ (Event::Finished { .. } | Event::Failed { .. }) } => {
                 // Journaled when the process is gone: who sees the last event finds locks and devices free.
                 trainer.last_words = Some(LastWords::End(event));
@@ -511,6 +516,7 @@ impl Core {
                 self.safe_step = step;
                 self.left();
             }
+            Some(LastWords::Broken(problem)) => self.died(problem, now),
             _ => self.died(self.death_problem(&death, killed), now),
         }
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 #[test]
 fn commands_of_a_later_version_are_refused_by_name() {
     let lab = Lab::new();
-    for command in ["serve", "doctor", "pin", "label"] {
+    for command in ["serve", "pin", "label"] {
         let problem = lab.refusal(&[command, "x"]);
         assert_eq!(problem["code"], "not_supported");
         assert!(problem["what"].as_str().unwrap().contains(command));

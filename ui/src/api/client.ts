@@ -7,6 +7,7 @@ import { listen } from "@tauri-apps/api/event";
 import { getCurrentWebview } from "@tauri-apps/api/webview";
 import type { Batch } from "./bindings/Batch";
 import type { Browse } from "./bindings/Browse";
+import type { Checkup } from "./bindings/Checkup";
 import type { CheckpointRow } from "./bindings/CheckpointRow";
 import type { Comparison } from "./bindings/Comparison";
 import type { Curve } from "./bindings/Curve";
@@ -206,3 +207,6 @@ export function generate(query: GenerateQuery, onText: (text: string) => void): 
 }
 
 export const machine = (): Promise<MachineSample> => call("machine");
+
+/** What is missing on this machine, and how to get it; looks anew each time. */
+export const doctor = (): Promise<Checkup> => call("doctor");

@@ -33,6 +33,8 @@ export default {
   "problem.disk_full": "The disk has too little room",
   "problem.disk_failed": "A disk operation failed",
   "problem.device_unavailable": "A device does not answer",
+  "problem.device_lost": "A device was lost",
+  "problem.device_fault": "A device stopped with an error",
   "problem.home_unsuitable": "Anneal's folder lies where locks do not work",
   "problem.not_finite": "Loss or gradient is not finite",
   "problem.checkpoint_damaged": "A checkpoint is damaged",

@@ -32,6 +32,8 @@ export default {
   "problem.disk_full": "磁盘空间不足",
   "problem.disk_failed": "磁盘操作失败",
   "problem.device_unavailable": "设备没有响应",
+  "problem.device_lost": "设备丢失",
+  "problem.device_fault": "设备出错停止",
   "problem.home_unsuitable": "Anneal 的文件夹所在位置无法加锁",
   "problem.not_finite": "损失或梯度不是有限数",
   "problem.checkpoint_damaged": "检查点已损坏",

@@ -280,7 +280,8 @@ fn machine() -> MachineFacts {
         disk_free: 4 << 30,
         gemm_gflops: 10.0,
         memory_gb_per_second: 10.0,
-        devices: vec![DeviceFacts { name: "cpu".into(), memory_total: 4 << 30, memory_free: 4 << 30 }],
+        devices: vec![DeviceFacts { name: "cpu".into(), memory_total: 4 << 30, memory_free: 4 << 30, card: None }],
+        nccl: false,
     }
 }
 
