@@ -21,6 +21,10 @@ pub(crate) fn every_backend() -> Vec<Backends> {
 }
 
 impl Backends {
+    pub(crate) fn is_cuda(&self) -> bool {
+        matches!(self, Backends::Cuda(_))
+    }
+
     /// Runs `body` on every backend of the group, a CUDA device in each order of threads and once more, and checks that all
     /// of them return the same bits; returns them.
     pub(crate) fn agree(&self, body: impl Fn(&Bench) -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {

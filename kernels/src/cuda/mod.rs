@@ -15,6 +15,8 @@ mod cubins;
 mod devices;
 mod failure;
 mod folders;
+#[cfg(test)]
+mod gate;
 mod gpu;
 mod launch;
 mod libraries;

@@ -21,6 +21,8 @@ const SHAPES: [[usize; 3]; 12] = [
 #[test]
 fn products_agree_with_the_reference_on_every_backend() {
     for backends in &every_backend() {
+        // A library may add along k in one chain, where the CPU adds blocks.
+        let tolerance = if backends.is_cuda() { 3e-5 } else { 1e-5 };
         for [m, n, k] in SHAPES {
             let shape = Shape { m, n, k };
             let (a, b, old) = (uniform(m * k, 1), uniform(n * k, 2), uniform(m * n, 3));
@@ -34,8 +36,8 @@ fn products_agree_with_the_reference_on_every_backend() {
                 });
                 let wanted = reference::product(orientation, &wide(&a), &wide(&b), shape);
                 let added: Vec<f64> = wanted.iter().zip(&old).map(|(x, old)| 0.5 * x + 2.0 * f64::from(*old)).collect();
-                close(&format!("{orientation:?} {shape:?}"), &results[0], &wanted, 1e-5);
-                close(&format!("{orientation:?} {shape:?} added"), &results[1], &added, 1e-5);
+                close(&format!("{orientation:?} {shape:?}"), &results[0], &wanted, tolerance);
+                close(&format!("{orientation:?} {shape:?} added"), &results[1], &added, tolerance);
             }
         }
     }
