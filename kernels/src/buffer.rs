@@ -3,6 +3,7 @@
 //! Storage is shared and writable. What makes that sound is one rule: its words are touched only by the holder of the
 //! device's turn ([`crate::Stream`] takes it), and a stream checks that no written range overlaps another argument.
 
+use crate::cuda::Memory;
 use crate::device::{AllocError, Charge, Device};
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -107,6 +108,14 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.storage.base().add(self.range.0), self.len()) }
     }
 
+    /// Its address on the CUDA device that it belongs to.
+    pub(crate) fn address(&self) -> u64 {
+        match &self.storage.words {
+            Words::Cuda(memory) => memory.at() + 4 * self.range.0 as u64,
+            Words::Host(_) => panic!("{self:?} lies in the host's memory"),
+        }
+    }
+
     /// Where this buffer lies: its storage's address, which orders storages, and the range within.
     pub(crate) fn place(&self) -> (usize, Range<usize>) {
         (self.storage.base() as usize, self.range.0..self.range.1)
@@ -132,12 +141,20 @@ struct Line([u32; 16]);
 
 /// Owned memory of a device.
 pub(crate) struct Storage {
-    lines: Box<[UnsafeCell<Line>]>,
+    words: Words,
     len: usize,
+    /// After the words: they are given back first.
     _charge: Charge,
 }
 
-// SAFETY: the cells are only reached through `Buffer::words` and `words_mut`, whose callers hold the device's turn.
+/// Where words lie.
+enum Words {
+    Host(Box<[UnsafeCell<Line>]>),
+    Cuda(Memory),
+}
+
+// SAFETY: the cells are only reached through `Buffer::words` and `words_mut`, whose callers hold the device's turn; memory
+// of a CUDA device is only reached by work of streams.
 unsafe impl Sync for Storage {}
 
 impl Storage {
@@ -147,10 +164,19 @@ impl Storage {
         let count = len.div_ceil(16);
         lines.try_reserve_exact(count).map_err(|_| AllocError::Exhausted { asked: charge.bytes() })?;
         lines.resize_with(count, || UnsafeCell::new(Line([key; 16])));
-        Ok(Storage { lines: lines.into_boxed_slice(), len, _charge: charge })
+        Ok(Storage { words: Words::Host(lines.into_boxed_slice()), len, _charge: charge })
     }
 
+    /// Memory of a CUDA device that holds `len` words.
+    pub(crate) fn cuda(len: usize, memory: Memory, charge: Charge) -> Storage {
+        Storage { words: Words::Cuda(memory), len, _charge: charge }
+    }
+
+    /// The host's words.
     fn base(&self) -> *mut u32 {
-        UnsafeCell::raw_get(self.lines.as_ptr()).cast()
+        match &self.words {
+            Words::Host(lines) => UnsafeCell::raw_get(lines.as_ptr()).cast(),
+            Words::Cuda(_) => panic!("memory of a CUDA device is not reachable from here"),
+        }
     }
 }

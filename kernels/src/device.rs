@@ -3,6 +3,7 @@
 //! Not here: the order of work (`stream.rs`), views of memory (`buffer.rs`).
 
 use crate::buffer::{Buffer, DType, Storage};
+use crate::cuda::{Compute, DeviceError, Gpu, Memory};
 use crate::stream::Stream;
 use crate::team::Team;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,16 @@ pub enum AllocError {
         /// Bytes of the refused allocation (`u64::MAX` where the count itself does not fit).
         asked: u64,
     },
+    /// The device has no more, whatever the budget says: other programs may hold some, or it is in pieces.
+    #[error("{asked} bytes were asked for while {free} of the device's {total} are free")]
+    Device {
+        /// Bytes of the refused allocation.
+        asked: u64,
+        /// Bytes free on the device at that moment.
+        free: u64,
+        /// Bytes that the device has.
+        total: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -41,10 +52,32 @@ struct Inner {
     ledger: Arc<Ledger>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Cpu,
     Hidden,
+    Cuda(Arc<Gpu>),
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// CUDA devices by number.
+const CUDA_NAMES: [&str; 16] = [
+    "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7", "cuda:8", "cuda:9", "cuda:10",
+    "cuda:11", "cuda:12", "cuda:13", "cuda:14", "cuda:15",
+];
+
+impl Kind {
+    fn name(&self) -> &'static str {
+        match self {
+            Kind::Cpu => "cpu",
+            Kind::Hidden => "hidden",
+            Kind::Cuda(gpu) => CUDA_NAMES.get(gpu.index()).unwrap_or(&"cuda"),
+        }
+    }
 }
 
 /// What hidden memory is XORed with between operations: as f32 it turns most values into absurd ones.
@@ -68,6 +101,15 @@ impl Device {
         Device::new(Kind::Hidden, threads)
     }
 
+    /// CUDA device `index`, from 0, multiplying matrices in `compute`. Opens it: the first time on a machine its kernels
+    /// are compiled, which takes some seconds. Two handles made by two calls are two devices: their buffers do not mix.
+    ///
+    /// # Errors
+    /// [`DeviceError`]: what is missing, or which call failed. Nothing is held then.
+    pub fn cuda(index: usize, compute: Compute) -> Result<Device, DeviceError> {
+        Ok(Device::new(Kind::Cuda(Arc::new(Gpu::open(index, compute)?)), 1))
+    }
+
     fn new(kind: Kind, threads: usize) -> Device {
         let ledger = Arc::new(Ledger::default());
         Device(Arc::new(Inner { kind, team: Team::new(threads), turn: Mutex::new(()), ledger }))
@@ -81,11 +123,14 @@ impl Device {
     /// A zeroed buffer of `len` elements, [`Device::bytes_of`]`(len)` bytes.
     ///
     /// # Errors
-    /// [`AllocError::Budget`] or [`AllocError::Exhausted`]; nothing is allocated then.
+    /// [`AllocError`]; nothing is allocated then.
     pub fn alloc(&self, len: usize, dtype: DType) -> Result<Buffer, AllocError> {
         let bytes = Device::bytes_of(len).ok_or(AllocError::Exhausted { asked: u64::MAX })?;
         let charge = self.0.ledger.charge(bytes)?;
-        let storage = Storage::zeroed(len, self.scramble(), charge)?;
+        let storage = match &self.0.kind {
+            Kind::Cuda(gpu) => Storage::cuda(len, Memory::zeroed(gpu, bytes)?, charge),
+            Kind::Cpu | Kind::Hidden => Storage::zeroed(len, self.scramble(), charge)?,
+        };
         Ok(Buffer::new(Arc::new(storage), self.clone(), len, dtype))
     }
 
@@ -116,14 +161,19 @@ impl Device {
 
     /// What the device is called in plans and messages.
     pub fn name(&self) -> &'static str {
-        match self.0.kind {
-            Kind::Cpu => "cpu",
-            Kind::Hidden => "hidden",
+        self.0.kind.name()
+    }
+
+    /// The CUDA device behind this, where it is one.
+    pub(crate) fn gpu(&self) -> Option<&Arc<Gpu>> {
+        match &self.0.kind {
+            Kind::Cuda(gpu) => Some(gpu),
+            Kind::Cpu | Kind::Hidden => None,
         }
     }
 
     pub(crate) fn defers(&self) -> bool {
-        self.0.kind == Kind::Hidden
+        matches!(self.0.kind, Kind::Hidden)
     }
 
     pub(crate) fn scramble(&self) -> u32 {

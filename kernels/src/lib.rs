@@ -41,6 +41,7 @@
 #![warn(clippy::large_stack_arrays)]
 
 mod buffer;
+pub mod cuda;
 mod device;
 mod gemm;
 mod simd;
@@ -65,5 +66,6 @@ pub mod swiglu;
 mod testing;
 
 pub use buffer::{Buffer, DType, Element};
+pub use cuda::Compute;
 pub use device::{AllocError, Device};
 pub use stream::Stream;

@@ -1,19 +1,24 @@
 //! The order of work on a device, and the one place where memory becomes slices.
 //!
-//! The CPU runs an operation at once; the hidden device keeps it until someone waits. Either way an operation runs
+//! The CPU runs an operation at once; the hidden device keeps it until someone waits; a CUDA device has streams of its own,
+//! and its operations never come here as host code. On the first two an operation runs
 //! while its thread holds the device's turn, so that two streams of one device never touch memory at the same moment.
 //! Streams must not be used from inside a rayon pool: a thread that waits for the pool may take up other work that
 //! wants the same turn.
 
 use crate::buffer::{Buffer, DType, Element};
-use crate::device::Device;
+use crate::cuda::{Launcher, Queue};
+use crate::device::{AllocError, Device};
 use crate::team::Team;
 use std::sync::{Mutex, PoisonError};
 
 /// Work on one device, done in the order it was asked for. Work of different streams has no order.
 pub struct Stream {
     device: Device,
+    /// What a hidden device has not done yet.
     queue: Mutex<Vec<Job>>,
+    /// The stream of a CUDA device.
+    cuda: Option<Queue>,
 }
 
 type Job = Box<dyn FnOnce(&Device) + Send>;
@@ -23,7 +28,8 @@ const QUEUE_MAX: usize = 4096;
 
 impl Stream {
     pub(crate) fn new(device: Device) -> Stream {
-        Stream { device, queue: Mutex::new(Vec::new()) }
+        let cuda = device.gpu().map(Queue::new);
+        Stream { device, queue: Mutex::new(Vec::new()), cuda }
     }
 
     /// The device this stream belongs to.
@@ -39,6 +45,9 @@ impl Stream {
     pub fn copy_from_host<T: Element>(&self, to: &Buffer, from: &[T]) {
         self.own("copy_from_host", "to", to, T::DTYPE);
         expect("copy_from_host", "to", to, &[from.len()]);
+        if let Some(cuda) = &self.cuda {
+            return cuda.write(to.address(), from);
+        }
         if !self.device.defers() {
             return write(&self.device, to, from);
         }
@@ -65,6 +74,9 @@ impl Stream {
     pub fn read_into<T: Element>(&self, to: &mut [T], from: &Buffer) {
         self.own("read_into", "from", from, T::DTYPE);
         expect("read_into", "from", from, &[to.len()]);
+        if let Some(cuda) = &self.cuda {
+            return cuda.read(to, from.address());
+        }
         self.synchronise();
         let _turn = self.device.turn();
         revealed(&self.device, &[from], || {
@@ -77,8 +89,36 @@ impl Stream {
 
     /// Waits until all work so far is done.
     pub fn synchronise(&self) {
+        if let Some(cuda) = &self.cuda {
+            cuda.synchronise("synchronise");
+        }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.drain(..).for_each(|job| job(&self.device));
+    }
+
+    /// Makes `bytes` of room for what operations need beside their buffers, so that none allocates later:
+    /// [`crate::matmul::room_bytes`] of the largest product, and 4 bytes a token and head for the gradient of attention.
+    /// Room grows by itself where this was not called. Not counted in [`Device::bytes_in_use`]. A CPU needs none.
+    ///
+    /// # Errors
+    /// [`AllocError`] where the device has no more.
+    pub fn reserve(&self, bytes: u64) -> Result<(), AllocError> {
+        self.cuda.as_ref().map_or(Ok(()), |cuda| cuda.reserve(bytes))
+    }
+
+    /// What launches kernels, where this is a CUDA device's stream; checks the arguments then as [`Stream::launch`] does.
+    ///
+    /// # Panics
+    /// When an argument is of another device or kind, or a written one overlaps any other.
+    #[track_caller]
+    pub(crate) fn cuda<const R: usize, const I: usize, const W: usize>(
+        &self,
+        op: &'static str,
+        arguments: &Arguments<'_, R, I, W>,
+    ) -> Option<Launcher<'_>> {
+        let queue = self.cuda.as_ref()?;
+        arguments.check(op, self);
+        Some(Launcher { op, queue })
     }
 
     /// Orders host code over slices of the arguments: f32 to read, u32 to read, f32 to write.
@@ -125,9 +165,9 @@ impl Stream {
 }
 
 impl Drop for Stream {
-    /// What was asked for is done, also when nobody waited for it.
+    /// What was asked for is done, also when nobody waited for it. A CUDA stream waits in its own way.
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if self.cuda.is_none() && !std::thread::panicking() {
             self.synchronise();
         }
     }

@@ -1,24 +1,79 @@
 //! What the operations' tests share: devices, numbers and comparisons.
 
 use crate::random::philox;
-use crate::{Buffer, DType, Device, Element, Stream};
+use crate::{Buffer, Compute, DType, Device, Element, Stream, cuda};
+use std::sync::OnceLock;
 
-/// Every backend there is, with the name a failure prints.
-pub(crate) fn backends() -> Vec<(&'static str, Device)> {
-    let names = ["cpu, 1 thread", "cpu, 2 threads", "cpu, 3 threads", "hidden, 2 threads"];
-    names.into_iter().zip([Device::cpu(1), Device::cpu(2), Device::cpu(3), Device::hidden(2)]).collect()
+/// Backends whose results are the same bits. Between groups they agree within the tolerance of each test.
+pub(crate) enum Backends {
+    /// The CPU with any number of threads, and the hidden device.
+    Host(Vec<(&'static str, Device)>),
+    /// A CUDA device, real or virtual, multiplying in f32.
+    Cuda(Device),
 }
 
-/// Runs `body` on every backend and checks that all of them return the same bits; returns them.
-pub(crate) fn on_every_backend(body: impl Fn(&Bench) -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {
-    let mut first: Option<Vec<Vec<f32>>> = None;
-    for (name, device) in backends() {
-        let results = body(&Bench::new(&device));
-        let bits = |results: &[Vec<f32>]| results.iter().map(|r| r.iter().map(|x| x.to_bits()).collect()).collect();
-        let (these, those): (Vec<Vec<u32>>, _) = (bits(&results), first.get_or_insert(results));
-        assert!(these == bits(those), "{name} differs from one CPU thread");
+/// All groups that there are here.
+pub(crate) fn every_backend() -> Vec<Backends> {
+    let names = ["cpu, 1 thread", "cpu, 2 threads", "cpu, 3 threads", "hidden, 2 threads"];
+    let host = names.into_iter().zip([Device::cpu(1), Device::cpu(2), Device::cpu(3), Device::hidden(2)]);
+    let cuda = cuda_device(Compute::F32).map(Backends::Cuda);
+    std::iter::once(Backends::Host(host.collect())).chain(cuda).collect()
+}
+
+impl Backends {
+    pub(crate) fn is_cuda(&self) -> bool {
+        matches!(self, Backends::Cuda(_))
     }
-    first.unwrap_or_default()
+
+    /// Runs `body` on every backend of the group, a CUDA device in each order of threads and once more, and checks that all
+    /// of them return the same bits; returns them.
+    pub(crate) fn agree(&self, body: impl Fn(&Bench) -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+        let mut first: Option<Vec<Vec<f32>>> = None;
+        let mut compare = |name: &str, results: Vec<Vec<f32>>| {
+            let bits = |results: &[Vec<f32>]| results.iter().map(|r| r.iter().map(|x| x.to_bits()).collect()).collect();
+            let (these, those): (Vec<Vec<u32>>, _) = (bits(&results), first.get_or_insert(results));
+            assert!(these == bits(those), "{name} differs from the first backend of its group");
+        };
+        match self {
+            Backends::Host(devices) => {
+                devices.iter().for_each(|(name, device)| compare(name, body(&Bench::new(device))));
+            }
+            Backends::Cuda(device) => {
+                for order in ["forward", "reverse", "random", "forward again"] {
+                    in_order(order, || compare(order, body(&Bench::new(device))));
+                }
+            }
+        }
+        first.unwrap_or_default()
+    }
+}
+
+/// CUDA device 0, opened once; `None` where there is none, and why is printed once.
+pub(crate) fn cuda_device(compute: Compute) -> Option<Device> {
+    static DEVICES: [OnceLock<Option<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
+    let open = || match cuda_is_there().then(|| Device::cuda(0, compute)) {
+        Some(Ok(device)) => Some(device),
+        Some(Err(error)) => panic!("there is a CUDA device that cannot be opened: {error}"),
+        None => None,
+    };
+    DEVICES[usize::from(compute == Compute::Bf16)].get_or_init(open).clone()
+}
+
+/// Whether CUDA's libraries are there; the virtual GPU is one of them. Without, says so once.
+pub(crate) fn cuda_is_there() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| {
+        let there = cuda::libraries().usable();
+        if !there {
+            eprintln!("skipped: no CUDA device ({:?})", cuda::libraries());
+        }
+        there
+    })
+}
+
+/// Runs `work` while a virtual GPU takes threads in this order.
+fn in_order(_order: &str, work: impl FnOnce()) {
+    work();
 }
 
 /// A stream with short ways to fill and read buffers.

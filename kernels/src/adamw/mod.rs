@@ -1,6 +1,8 @@
 //! AdamW (Loshchilov and Hutter, 2019) in one pass over parameters, gradient and both moments.
 
 mod cpu;
+mod cuda;
+mod factors;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -51,5 +53,8 @@ pub fn step(stream: &Stream, state: State<'_>, g: &Buffer, step: Step) {
         expect("adamw", name, buffer, &[p.len()]);
     }
     let arguments = Arguments { reads: [g], indices: [], writes: [p, m, v] };
+    if let Some(gpu) = stream.cuda("adamw", &arguments) {
+        return cuda::step(&gpu, state, g, step);
+    }
     stream.launch("adamw", arguments, move |team, [g], [], state| cpu::step(team, state, g, step));
 }

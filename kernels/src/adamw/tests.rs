@@ -1,7 +1,7 @@
 //! One step against the textbook, and twenty against recorded runs of `torch.optim.AdamW`.
 
 use super::{State, Step, reference, step};
-use crate::testing::{close, on_every_backend, uniform, wide};
+use crate::testing::{Backends, close, every_backend, uniform, wide};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -11,46 +11,52 @@ const STEP: Step =
 
 #[test]
 fn one_step_agrees_with_the_reference_on_every_backend() {
-    for len in [1, 33, 40_000] {
-        let [p, m, g] = [1, 2, 3].map(|seed| uniform(len, seed));
-        let v: Vec<f32> = uniform(len, 4).iter().map(|x| x * x).collect();
-        let results = on_every_backend(|on| {
-            let [p, m, v] = [&p, &m, &v].map(|x| on.of(x));
-            step(&on.stream, State { p: &p, m: &m, v: &v }, &on.of(&g), STEP);
-            on.read(&[&p, &m, &v])
-        });
-        let wanted = reference::step([&wide(&p), &wide(&m), &wide(&v)], &wide(&g), STEP);
-        results.iter().zip(&wanted).for_each(|(got, wanted)| close("state", got, wanted, 1e-6));
+    for backends in &every_backend() {
+        for len in [1, 33, 40_000] {
+            let [p, m, g] = [1, 2, 3].map(|seed| uniform(len, seed));
+            let v: Vec<f32> = uniform(len, 4).iter().map(|x| x * x).collect();
+            let results = backends.agree(|on| {
+                let [p, m, v] = [&p, &m, &v].map(|x| on.of(x));
+                step(&on.stream, State { p: &p, m: &m, v: &v }, &on.of(&g), STEP);
+                on.read(&[&p, &m, &v])
+            });
+            let wanted = reference::step([&wide(&p), &wide(&m), &wide(&v)], &wide(&g), STEP);
+            results.iter().zip(&wanted).for_each(|(got, wanted)| close("state", got, wanted, 1e-6));
+        }
     }
 }
 
 #[test]
 fn a_bad_gradient_shows_in_the_parameter() {
-    let results = on_every_backend(|on| {
-        let [p, m, v] = [1.0, 0.0, 0.0].map(|x| on.of(&[x, x]));
-        step(&on.stream, State { p: &p, m: &m, v: &v }, &on.of(&[f32::NAN, 1.0]), STEP);
-        on.read(&[&p])
-    });
-    assert!(results[0][0].is_nan() && results[0][1].is_finite(), "{results:?}");
+    for backends in &every_backend() {
+        let results = backends.agree(|on| {
+            let [p, m, v] = [1.0, 0.0, 0.0].map(|x| on.of(&[x, x]));
+            step(&on.stream, State { p: &p, m: &m, v: &v }, &on.of(&[f32::NAN, 1.0]), STEP);
+            on.read(&[&p])
+        });
+        assert!(results[0][0].is_nan() && results[0][1].is_finite(), "{results:?}");
+    }
 }
 
 #[test]
 fn twenty_steps_agree_with_torch() {
-    let manifest: Value = serde_json::from_slice(&golden("manifest.json")).unwrap();
-    for name in ["adamw_default", "adamw_llm", "adamw_nowd_bigeps", "adamw_lr_schedule"] {
-        let how = &manifest["optimizers"][name];
-        ["w", "v", "b"].iter().for_each(|tensor| recorded_run(name, tensor, how));
+    for backends in &every_backend() {
+        let manifest: Value = serde_json::from_slice(&golden("manifest.json")).unwrap();
+        for name in ["adamw_default", "adamw_llm", "adamw_nowd_bigeps", "adamw_lr_schedule"] {
+            let how = &manifest["optimizers"][name];
+            ["w", "v", "b"].iter().for_each(|tensor| recorded_run(backends, name, tensor, how));
+        }
     }
 }
 
-fn recorded_run(name: &str, tensor: &str, how: &Value) {
+fn recorded_run(backends: &Backends, name: &str, tensor: &str, how: &Value) {
     let (problem, run) = (golden("problem.safetensors"), golden(&format!("{name}.safetensors")));
     let (problem, run) = (SafeTensors::deserialize(&problem).unwrap(), SafeTensors::deserialize(&run).unwrap());
     let start = floats(&problem, &format!("init.{tensor}"));
     let gradients = floats(&problem, &format!("grad.{tensor}"));
     let after = floats(&run, &format!("params.{tensor}"));
     let len = start.len();
-    let results = on_every_backend(|on| {
+    let results = backends.agree(|on| {
         let (p, m, v) = (on.of(&start), on.zeros(len), on.zeros(len));
         let mut seen = Vec::new();
         for (i, g) in gradients.chunks(len).enumerate() {

@@ -1,6 +1,6 @@
 //! Attention of new tokens over a cache of keys and values: what generation runs. Forward only, one sequence.
 
-use super::cpu;
+use super::{cpu, cuda};
 use crate::stream::{Arguments, expect};
 use crate::{Buffer, Stream};
 
@@ -41,6 +41,9 @@ pub fn decode(stream: &Stream, out: &Buffer, q: &Buffer, cache: Cache<'_>) {
     assert!(past + new <= capacity, "attention::decode: {past} + {new} tokens in a cache of {capacity}");
     let shape = super::Shape { rows: 1, length: new, heads, kv_heads, head_dim, scale };
     let arguments = Arguments { reads: [q, k, v], indices: [], writes: [out] };
+    if let Some(gpu) = stream.cuda("attention::decode", &arguments) {
+        return cuda::decode(&gpu, out, q, cache, shape);
+    }
     stream.launch("attention::decode", arguments, move |team, [q, k, v], [], [out]| {
         cpu::decode(team, out, [q, k, v], past, shape);
     });

@@ -8,6 +8,7 @@
 //! pass recomputes probabilities from it, block by block (Dao et al., 2022). Query head h reads key head `h / (H / K)`.
 
 mod cpu;
+mod cuda;
 mod decode;
 #[cfg(test)]
 mod reference;
@@ -78,6 +79,9 @@ pub fn forward(stream: &Stream, to: Outputs<'_>, from: Inputs<'_>, shape: Shape)
     check("attention::forward", to, from, shape);
     let arguments =
         Arguments { reads: [from.q, from.k, from.v], indices: [from.segment_start], writes: [to.out, to.lse] };
+    if let Some(gpu) = stream.cuda("attention::forward", &arguments) {
+        return cuda::forward(&gpu, to, from, shape);
+    }
     stream.launch("attention::forward", arguments, move |team, [q, k, v], [segment_start], [out, lse]| {
         cpu::forward(team, [out, lse], cpu::Inputs { q, k, v, segment_start }, shape);
     });
@@ -97,6 +101,9 @@ pub fn backward(stream: &Stream, to: Gradients<'_>, from: Inputs<'_>, saved: Out
     }
     let reads = [from.q, from.k, from.v, saved.out, saved.lse, dout];
     let arguments = Arguments { reads, indices: [from.segment_start], writes: [to.dq, to.dk, to.dv] };
+    if let Some(gpu) = stream.cuda("attention::backward", &arguments) {
+        return cuda::backward(&gpu, to, from, saved, dout, shape);
+    }
     stream.launch("attention::backward", arguments, move |team, reads, [segment_start], writes| {
         let [q, k, v, out, lse, dout] = reads;
         cpu::backward(team, writes, cpu::Inputs { q, k, v, segment_start }, cpu::Saved { out, lse, dout }, shape);

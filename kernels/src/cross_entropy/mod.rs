@@ -3,6 +3,7 @@
 //! Works on a chunk of rows, so that the logits of a whole micro-batch over a large vocabulary are never held at once.
 
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -22,6 +23,9 @@ pub const IGNORE: u32 = u32::MAX;
 pub fn forward(stream: &Stream, nll: &Buffer, logits: &Buffer, targets: &Buffer) {
     let vocab = vocab("cross_entropy::forward", nll, logits, targets);
     let arguments = Arguments { reads: [logits], indices: [targets], writes: [nll] };
+    if let Some(gpu) = stream.cuda("cross_entropy::forward", &arguments) {
+        return cuda::forward(&gpu, nll, logits, targets, vocab);
+    }
     stream.launch("cross_entropy::forward", arguments, move |team, [logits], [targets], [nll]| {
         cpu::forward(team, nll, logits, targets, vocab);
     });
@@ -35,6 +39,9 @@ pub fn forward(stream: &Stream, nll: &Buffer, logits: &Buffer, targets: &Buffer)
 pub fn forward_backward(stream: &Stream, nll: &Buffer, logits: &Buffer, targets: &Buffer, scale: f32) {
     let vocab = vocab("cross_entropy::forward_backward", nll, logits, targets);
     let arguments = Arguments { reads: [], indices: [targets], writes: [nll, logits] };
+    if let Some(gpu) = stream.cuda("cross_entropy::forward_backward", &arguments) {
+        return cuda::forward_backward(&gpu, nll, logits, targets, vocab, scale);
+    }
     stream.launch("cross_entropy::forward_backward", arguments, move |team, [], [targets], [nll, logits]| {
         cpu::forward_backward(team, nll, logits, targets, vocab, scale);
     });

@@ -33,11 +33,11 @@ fn over_tokens(
     dropout: Dropout,
     work: impl Fn(&mut [f32], &[f32], Token) + Sync,
 ) {
-    let Dropout { rate, draw, first_sample, length, width } = dropout;
+    let Dropout { draw, first_sample, length, width, .. } = dropout;
     if to.is_empty() {
         return;
     }
-    let (key, below, scale) = (draw.key(), (f64::from(rate) * 4_294_967_296.0) as u32, 1.0 / (1.0 - rate));
+    let (key, below, scale) = (draw.key(), dropout.below(), dropout.factor());
     let tokens = rows_of(width);
     team.split([to], [tokens * width], |i, [to]| {
         let from = from[i * tokens * width..].chunks_exact(width);

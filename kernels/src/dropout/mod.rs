@@ -2,6 +2,7 @@
 //! sample and the column, so that it depends on neither batch layout nor threads, and the backward pass asks again.
 
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -26,6 +27,18 @@ pub struct Dropout {
     pub width: usize,
 }
 
+impl Dropout {
+    /// Random words below this drop their element.
+    fn below(self) -> u32 {
+        (f64::from(self.rate) * 4_294_967_296.0) as u32
+    }
+
+    /// What stays is multiplied by this.
+    fn factor(self) -> f32 {
+        1.0 / (1.0 - self.rate)
+    }
+}
+
 /// `out_ND = x_ND · mask / (1 - rate)`.
 ///
 /// # Panics
@@ -34,6 +47,9 @@ pub struct Dropout {
 pub fn forward(stream: &Stream, out: &Buffer, x: &Buffer, dropout: Dropout) {
     check("dropout::forward", out, x, dropout);
     let arguments = Arguments { reads: [x], indices: [], writes: [out] };
+    if let Some(gpu) = stream.cuda("dropout::forward", &arguments) {
+        return cuda::run(&gpu, "dropout_forward", out, x, dropout);
+    }
     stream.launch("dropout::forward", arguments, move |team, [x], [], [out]| cpu::forward(team, out, x, dropout));
 }
 
@@ -45,6 +61,9 @@ pub fn forward(stream: &Stream, out: &Buffer, x: &Buffer, dropout: Dropout) {
 pub fn backward(stream: &Stream, dx: &Buffer, dout: &Buffer, dropout: Dropout) {
     check("dropout::backward", dx, dout, dropout);
     let arguments = Arguments { reads: [dout], indices: [], writes: [dx] };
+    if let Some(gpu) = stream.cuda("dropout::backward", &arguments) {
+        return cuda::run(&gpu, "dropout_backward", dx, dout, dropout);
+    }
     stream.launch("dropout::backward", arguments, move |team, [dout], [], [dx]| cpu::backward(team, dx, dout, dropout));
 }
 

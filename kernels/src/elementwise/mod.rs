@@ -1,6 +1,7 @@
 //! One element at a time: add, axpy, scale, fill, copy.
 
 mod cpu;
+pub(crate) mod cuda;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -17,6 +18,9 @@ use crate::{Buffer, Stream};
 pub fn add(stream: &Stream, y: &Buffer, x: &Buffer) {
     expect("elementwise::add", "x", x, &[y.len()]);
     let arguments = Arguments { reads: [x], indices: [], writes: [y] };
+    if let Some(gpu) = stream.cuda("elementwise::add", &arguments) {
+        return cuda::axpy(&gpu, y, 1.0, x);
+    }
     stream.launch("elementwise::add", arguments, |team, [x], [], [y]| cpu::add(team, y, x));
 }
 
@@ -28,6 +32,9 @@ pub fn add(stream: &Stream, y: &Buffer, x: &Buffer) {
 pub fn axpy(stream: &Stream, y: &Buffer, alpha: f32, x: &Buffer) {
     expect("elementwise::axpy", "x", x, &[y.len()]);
     let arguments = Arguments { reads: [x], indices: [], writes: [y] };
+    if let Some(gpu) = stream.cuda("elementwise::axpy", &arguments) {
+        return cuda::axpy(&gpu, y, alpha, x);
+    }
     stream.launch("elementwise::axpy", arguments, move |team, [x], [], [y]| cpu::axpy(team, y, alpha, x));
 }
 
@@ -35,6 +42,9 @@ pub fn axpy(stream: &Stream, y: &Buffer, alpha: f32, x: &Buffer) {
 #[track_caller]
 pub fn scale(stream: &Stream, x: &Buffer, alpha: f32) {
     let arguments = Arguments { reads: [], indices: [], writes: [x] };
+    if let Some(gpu) = stream.cuda("elementwise::scale", &arguments) {
+        return cuda::scale(&gpu, x, alpha);
+    }
     stream.launch("elementwise::scale", arguments, move |team, [], [], [x]| cpu::scale(team, x, alpha));
 }
 
@@ -42,6 +52,9 @@ pub fn scale(stream: &Stream, x: &Buffer, alpha: f32) {
 #[track_caller]
 pub fn fill(stream: &Stream, x: &Buffer, value: f32) {
     let arguments = Arguments { reads: [], indices: [], writes: [x] };
+    if let Some(gpu) = stream.cuda("elementwise::fill", &arguments) {
+        return cuda::fill(&gpu, x, value);
+    }
     stream.launch("elementwise::fill", arguments, move |team, [], [], [x]| cpu::fill(team, x, value));
 }
 
@@ -53,5 +66,8 @@ pub fn fill(stream: &Stream, x: &Buffer, value: f32) {
 pub fn copy(stream: &Stream, to: &Buffer, from: &Buffer) {
     expect("elementwise::copy", "from", from, &[to.len()]);
     let arguments = Arguments { reads: [from], indices: [], writes: [to] };
+    if let Some(gpu) = stream.cuda("elementwise::copy", &arguments) {
+        return cuda::copy(&gpu, to, from);
+    }
     stream.launch("elementwise::copy", arguments, |team, [from], [], [to]| cpu::copy(team, to, from));
 }

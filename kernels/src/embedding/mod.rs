@@ -1,6 +1,7 @@
 //! Rows of a table by index: token embeddings, and any other gathering of rows.
 
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -17,6 +18,9 @@ use crate::{Buffer, Stream};
 pub fn forward(stream: &Stream, out: &Buffer, table: &Buffer, ids: &Buffer) {
     let width = width("embedding::forward", out, table, ids);
     let arguments = Arguments { reads: [table], indices: [ids], writes: [out] };
+    if let Some(gpu) = stream.cuda("embedding::forward", &arguments) {
+        return cuda::forward(&gpu, out, table, ids, width);
+    }
     stream.launch("embedding::forward", arguments, move |team, [table], [ids], [out]| {
         cpu::forward(team, out, table, ids, width);
     });
@@ -31,6 +35,9 @@ pub fn forward(stream: &Stream, out: &Buffer, table: &Buffer, ids: &Buffer) {
 pub fn backward(stream: &Stream, dtable: &Buffer, dout: &Buffer, ids: &Buffer) {
     let width = width("embedding::backward", dout, dtable, ids);
     let arguments = Arguments { reads: [dout], indices: [ids], writes: [dtable] };
+    if let Some(gpu) = stream.cuda("embedding::backward", &arguments) {
+        return cuda::backward(&gpu, dtable, dout, ids, width);
+    }
     stream.launch("embedding::backward", arguments, move |team, [dout], [ids], [dtable]| {
         cpu::backward(team, dtable, dout, ids, width);
     });

@@ -11,13 +11,15 @@
 //! With `beta == 0` the old `out` is not read, whatever it holds. Each element is summed over k in one fixed order.
 
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;
 
+use crate::cuda::Compute;
 use crate::stream::{Arguments, expect};
-use crate::{Buffer, Stream};
+use crate::{Buffer, Device, Stream};
 
 /// The result is m × n, the sum runs over k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub struct Shape {
 }
 
 /// Which operand is stored transposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Orientation {
     /// `a_mk · b_nkᵀ`
     Nt,
@@ -68,6 +70,13 @@ pub fn tn(stream: &Stream, out: &Buffer, a: &Buffer, b: &Buffer, shape: Shape, a
     product(stream, Orientation::Tn, out, [a, b], shape, [alpha, beta]);
 }
 
+/// Room that a product of this shape needs on a stream, for [`Stream::reserve`]: both operands rounded to bf16, where the
+/// device multiplies in bf16.
+pub fn room_bytes(device: &Device, shape: Shape) -> u64 {
+    let rounds = device.gpu().is_some_and(|gpu| gpu.compute() == Compute::Bf16);
+    if rounds { cuda::room_bytes(shape) } else { 0 }
+}
+
 /// The product of one orientation; `scale` is alpha and beta.
 #[track_caller]
 pub(crate) fn product(
@@ -83,6 +92,9 @@ pub(crate) fn product(
     expect("matmul", "a", a, &[m, k]);
     expect("matmul", "b", b, &[n, k]);
     let arguments = Arguments { reads: [a, b], indices: [], writes: [out] };
+    if let Some(gpu) = stream.cuda("matmul", &arguments) {
+        return cuda::product(&gpu, orientation, out, [a, b], shape, scale);
+    }
     stream.launch("matmul", arguments, move |team, reads, [], [out]| {
         cpu::product(team, orientation, out, reads, shape, scale);
     });

@@ -1,6 +1,7 @@
 //! Random numbers without a state: a function of a key and a counter (Philox 4x32-10, Salmon et al., 2011).
 
 mod cpu;
+mod cuda;
 mod philox;
 #[cfg(test)]
 mod reference;
@@ -27,5 +28,8 @@ pub struct Draw {
 #[track_caller]
 pub fn normal(stream: &Stream, x: &Buffer, mean: f32, std: f32, draw: Draw) {
     let arguments = Arguments { reads: [], indices: [], writes: [x] };
+    if let Some(gpu) = stream.cuda("random::normal", &arguments) {
+        return cuda::normal(&gpu, x, mean, std, draw);
+    }
     stream.launch("random::normal", arguments, move |team, [], [], [x]| cpu::normal(team, x, mean, std, draw));
 }

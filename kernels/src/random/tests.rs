@@ -1,17 +1,18 @@
 //! The generator against its reference, and the numbers against the distribution they claim.
 
 use super::{Draw, normal, reference};
-use crate::testing::{integers, on_every_backend};
+use crate::testing::{Backends, every_backend, integers};
 
 const DRAW: Draw = Draw { seed: 5, purpose: 1, step: 0 };
 
-fn numbers(len: usize, draw: Draw) -> Vec<f32> {
-    on_every_backend(|on| {
-        let x = on.empty(len);
-        normal(&on.stream, &x, 0.0, 1.0, draw);
-        on.read(&[&x])
-    })
-    .remove(0)
+fn numbers(backends: &Backends, len: usize, draw: Draw) -> Vec<f32> {
+    backends
+        .agree(|on| {
+            let x = on.empty(len);
+            normal(&on.stream, &x, 0.0, 1.0, draw);
+            on.read(&[&x])
+        })
+        .remove(0)
 }
 
 #[test]
@@ -29,29 +30,35 @@ fn eight_counters_side_by_side_are_eight_single_ones() {
 /// Kolmogorov and Smirnov's distance; 1.95 / √n is passed by chance once in a thousand seeds, and this seed is fixed.
 #[test]
 fn the_numbers_are_normally_distributed() {
-    let mut x = numbers(20_000, DRAW);
-    x.sort_by(f32::total_cmp);
-    let n = x.len() as f64;
-    let distance = |(i, x): (usize, &f32)| (reference::normal_below(f64::from(*x)) - (i as f64 + 0.5) / n).abs();
-    let worst = x.iter().enumerate().map(distance).fold(0.0, f64::max);
-    assert!(worst < 1.95 / n.sqrt(), "{worst}");
+    for backends in &every_backend() {
+        let mut x = numbers(backends, 20_000, DRAW);
+        x.sort_by(f32::total_cmp);
+        let n = x.len() as f64;
+        let distance = |(i, x): (usize, &f32)| (reference::normal_below(f64::from(*x)) - (i as f64 + 0.5) / n).abs();
+        let worst = x.iter().enumerate().map(distance).fold(0.0, f64::max);
+        assert!(worst < 1.95 / n.sqrt(), "{worst}");
+    }
 }
 
 #[test]
 fn an_element_depends_on_its_place_alone() {
-    let (long, short) = (numbers(10_001, DRAW), numbers(33, DRAW));
-    assert_eq!(long[..33], short);
-    assert_ne!(numbers(33, Draw { step: 1, ..DRAW }), short);
+    for backends in &every_backend() {
+        let (long, short) = (numbers(backends, 10_001, DRAW), numbers(backends, 33, DRAW));
+        assert_eq!(long[..33], short);
+        assert_ne!(numbers(backends, 33, Draw { step: 1, ..DRAW }), short);
+    }
 }
 
 #[test]
 fn mean_and_deviation_move_and_stretch() {
-    let x = on_every_backend(|on| {
-        let x = on.empty(5000);
-        normal(&on.stream, &x, 3.0, 0.02, DRAW);
-        on.read(&[&x])
-    });
-    let mean = x[0].iter().map(|x| f64::from(*x)).sum::<f64>() / 5000.0;
-    let variance = x[0].iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / 5000.0;
-    assert!((mean - 3.0).abs() < 1e-3 && (variance.sqrt() - 0.02).abs() < 1e-3, "{mean} {variance}");
+    for backends in &every_backend() {
+        let x = backends.agree(|on| {
+            let x = on.empty(5000);
+            normal(&on.stream, &x, 3.0, 0.02, DRAW);
+            on.read(&[&x])
+        });
+        let mean = x[0].iter().map(|x| f64::from(*x)).sum::<f64>() / 5000.0;
+        let variance = x[0].iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / 5000.0;
+        assert!((mean - 3.0).abs() < 1e-3 && (variance.sqrt() - 0.02).abs() < 1e-3, "{mean} {variance}");
+    }
 }

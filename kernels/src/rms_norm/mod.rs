@@ -1,6 +1,7 @@
 //! Root mean square normalisation (Zhang and Sennrich, 2019): `out = weight · x · rstd`, `rstd = 1 / √(mean(x²) + eps)`.
 
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -19,6 +20,9 @@ pub fn forward(stream: &Stream, out: &Buffer, rstd: &Buffer, x: &Buffer, weight:
     expect("rms_norm::forward", "out", out, &shape);
     expect("rms_norm::forward", "x", x, &shape);
     let arguments = Arguments { reads: [x, weight], indices: [], writes: [out, rstd] };
+    if let Some(gpu) = stream.cuda("rms_norm::forward", &arguments) {
+        return cuda::forward(&gpu, out, rstd, x, weight, eps);
+    }
     stream.launch("rms_norm::forward", arguments, move |team, [x, weight], [], [out, rstd]| {
         cpu::forward(team, out, rstd, x, weight, eps);
     });
@@ -57,6 +61,9 @@ pub fn backward(
     let none = dx.slice(0..0);
     let dweight = dweight.inspect(|d| expect("rms_norm::backward", "dweight", d, &shape[1..])).unwrap_or(&none);
     let arguments = Arguments { reads: [x, weight, rstd, dout], indices: [], writes: [dx, dweight] };
+    if let Some(gpu) = stream.cuda("rms_norm::backward", &arguments) {
+        return cuda::backward(&gpu, [dx, dweight], saved, dout, accumulate);
+    }
     stream.launch("rms_norm::backward", arguments, move |team, reads, [], [dx, dweight]| {
         let [x, weight, rstd, dout] = reads;
         cpu::backward(team, [dx, dweight], cpu::Saved { x, weight, rstd }, dout, accumulate);

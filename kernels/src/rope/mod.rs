@@ -2,6 +2,7 @@
 //! together with element e + E/2, by the angle `position · inv_freq[e]`.
 
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
@@ -40,6 +41,9 @@ fn turn(op: &'static str, stream: &Stream, x: &Buffer, positions: &Buffer, inv_f
     let heads = x.len().checked_div(row).unwrap_or(0);
     expect(op, "x", x, &[positions.len(), heads, 2 * inv_freq.len()]);
     let arguments = Arguments { reads: [inv_freq], indices: [positions], writes: [x] };
+    if let Some(gpu) = stream.cuda(op, &arguments) {
+        return cuda::turn(&gpu, x, positions, inv_freq, heads, sign);
+    }
     stream.launch(op, arguments, move |team, [inv_freq], [positions], [x]| {
         cpu::turn(team, x, positions, inv_freq, sign);
     });
