@@ -53,7 +53,11 @@ impl Load<'_> {
 
     fn arena(&self, micro_batch: u32, recompute: Recompute) -> Vec<ArenaLine> {
         let config = &self.model.config;
-        memory::table(config, self.method, self.optimizer, micro_batch, self.row.length, recompute)
+        let mut table = memory::table(config, self.method, self.optimizer, micro_batch, self.row.length, recompute);
+        if self.ranks.card().is_some() {
+            table.push(memory::card_room(config, micro_batch, self.row.length, self.ranks.precision));
+        }
+        table
     }
 
     /// Bytes of the setting that takes the least.

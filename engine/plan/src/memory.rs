@@ -9,7 +9,7 @@
 //! head_dim, V vocabulary, R rank of the adapter. Every element has four bytes (f32, or u32 for ids).
 
 use protocol::facts::{ModelConfig, PROJECTIONS, TensorShape};
-use protocol::job::OptimizerKind;
+use protocol::job::{OptimizerKind, Precision};
 use protocol::plan::{ArenaLine, Method, Part, Parts, Recompute};
 
 /// Elements of one chunk of logits (32 MiB): large enough that the head's matrix products run at full speed, small enough
@@ -73,6 +73,31 @@ pub fn generation_table(config: &ModelConfig, method: &Method, rows: u32, contex
         }
     }
     table
+}
+
+/// Name of the line that a card's operations need beside their buffers.
+pub const ROOM: &str = "stream.room";
+
+/// That line. With bf16 both operands of the largest product are kept rounded; the gradient of attention needs a number a
+/// token and query head.
+pub fn card_room(config: &ModelConfig, micro_batch: u32, length: u32, precision: Precision) -> ArenaLine {
+    let rows = u64::from(micro_batch) * u64::from(length);
+    let (h, v) = (u64::from(config.hidden), u64::from(config.vocab));
+    let layers = PROJECTIONS.iter().filter_map(|p| config.projection(p)).map(|[out, input]| (rows, out, input));
+    let products = layers.chain([(head_rows(config.vocab, rows), v, h)]);
+    // Rows by input, rows by output, and the weight: any two of them meet, each row or column in whole sixteen bytes.
+    let operands = products.map(|(n, out, input)| {
+        let [n, out, input] = [n, out, input].map(|size| size.saturating_add(7) / 8 * 8);
+        let sizes = [n.saturating_mul(input), n.saturating_mul(out), out.saturating_mul(input)];
+        let all = sizes.iter().fold(0u64, |sum, size| sum.saturating_add(*size));
+        all - sizes.iter().min().copied().unwrap_or(0)
+    });
+    let rounded = match precision {
+        Precision::Bf16 => operands.max().unwrap_or(0).saturating_mul(2).saturating_add(2 * LINE),
+        Precision::F32 => 0,
+    };
+    let bytes = rounded.max(ELEMENT.saturating_mul(rows.saturating_mul(config.heads.into())));
+    ArenaLine { name: ROOM.to_owned(), part: Part::Workspace, bytes: bytes.div_ceil(LINE).saturating_mul(LINE) }
 }
 
 /// Bytes of a table by part; saturates.

@@ -1,6 +1,6 @@
 //! The only place where the trainer gets device memory: buffers by name, exactly those of the plan's arena table.
 
-use kernels::{AllocError, Buffer, DType, Device};
+use kernels::{AllocError, Buffer, DType, Device, Stream};
 use plan::memory::bytes_of;
 use protocol::plan::ArenaLine;
 use protocol::{Code, Outcome, Problem};
@@ -28,6 +28,13 @@ impl Arena {
     /// As [`Arena::take`], of ids.
     pub fn take_ids(&mut self, name: &str, len: usize) -> Outcome<Buffer> {
         self.take_as(name, len, DType::U32)
+    }
+
+    /// Makes the room that a card's operations need beside their buffers, where the table has a line of this name.
+    /// Errors: `OutOfMemory`.
+    pub fn reserve(&mut self, name: &str, stream: &Stream) -> Outcome<()> {
+        let Some(bytes) = self.left.remove(name) else { return Ok(()) };
+        stream.reserve(bytes).map_err(|error| out_of_memory(&self.device, name, error))
     }
 
     /// Names that nobody took; none, once everything is built.

@@ -1,7 +1,8 @@
-//! The data plane: one rank trains a model.
+//! The data plane: ranks train a model.
 //!
 //! Read `step.rs` first: one optimizer step, in the order of the textbook. Then `model` (forward and backward), `batch`
-//! (rows to micro-batches), `rank` (all of it in the memory that the plan lists) and `checkpoint`. The verbs of
+//! (rows to micro-batches), `rank` (all of it in the memory that the plan lists), `ranks`
+//! (several of them) and `checkpoint`. The verbs of
 //! `anneal-trainer` are in `verb`, its control socket in `link`, the process itself in `process`.
 //!
 //! Not here: deciding anything (`plan`), reading model folders, tokenizers and data sets (`formats`), arithmetic
@@ -20,6 +21,7 @@ pub mod arena;
 pub mod batch;
 pub mod bench;
 pub mod checkpoint;
+pub mod failure;
 pub mod generation;
 pub mod guard;
 pub mod link;
@@ -28,6 +30,7 @@ pub mod optimizer;
 pub mod process;
 pub mod random;
 pub mod rank;
+pub mod ranks;
 pub mod schedule;
 pub mod step;
 #[cfg(test)]

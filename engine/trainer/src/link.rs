@@ -180,6 +180,11 @@ impl Link {
         self.write(&FromTrainer::Leaving { step });
     }
 
+    /// The last word of an attempt that cannot go on while the job can.
+    pub fn broken(&self, problem: Problem) {
+        self.write(&FromTrainer::Broken { problem });
+    }
+
     /// Writes one line. A failed write means that the supervisor is gone, which the reader thread finds out by itself.
     fn write<T: serde::Serialize>(&self, message: &T) {
         let Ok(mut line) = serde_json::to_vec(message) else { return };

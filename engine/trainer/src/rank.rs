@@ -1,7 +1,7 @@
 //! One rank of a run: model, optimizer and its place in the data, all in the memory that the plan lists.
 //!
-//! Not here: processes, events and when to save (the `run` verb), files of a checkpoint (`checkpoint`), other ranks (their
-//! gradients and sums will be added up between `Learner::learn` and `Learner::measure`).
+//! Not here: processes, events and when to save (the `run` verb), files of a checkpoint (`checkpoint`), the threads of
+//! several ranks (`ranks`).
 
 use crate::arena::Arena;
 use crate::batch::{MicroBatch, Row, RowSource};
@@ -11,7 +11,7 @@ use crate::step::{Learner, Progress, StepOutcome, step};
 use crate::weights::WeightSource;
 use formats::model_folder::SpecialIds;
 use kernels::Device;
-use protocol::job::Precision;
+use kernels::group::Group;
 use protocol::plan::Plan;
 use protocol::{Code, Outcome, Problem};
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,11 @@ impl Rank {
         let (progress, batch) = (Progress::default(), MicroBatch::default());
         let special_ids = weights.special_ids();
         Ok(Rank { plan: plan.clone(), rank, model, optimizer, progress, best: None, special_ids, batch })
+    }
+
+    /// From now on each step is one of all ranks of this group.
+    pub fn join(&mut self, group: Group) {
+        self.model.join(group);
     }
 
     /// Makes the next step over `rows`, the plan's training rows.
@@ -157,14 +162,10 @@ pub fn evaluate(
 }
 
 fn check(plan: &Plan, rank: u32) -> Outcome<()> {
-    let later = |what: &str| Err(Problem::new(Code::NotSupported, format!("{what} comes in a later version")));
-    if plan.precision != Precision::F32 {
-        return later("training in bf16");
+    if rank < plan.strategy.dp && plan.strategy.world_size() == plan.strategy.dp {
+        return Ok(());
     }
-    if plan.strategy.world_size() != 1 || rank != 0 {
-        return later("training over several ranks");
-    }
-    Ok(())
+    Err(Problem::new(Code::NotSupported, "layouts other than data parallel come in a later version"))
 }
 
 #[cfg(test)]

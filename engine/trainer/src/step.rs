@@ -21,6 +21,8 @@ pub trait Learner {
     fn clear(&mut self) -> Outcome<()>;
     /// Forward and backward: adds the gradient of Σ nll / `targets`, `targets` being those of the whole step.
     fn learn(&mut self, batch: &MicroBatch, step: u64, targets: u64) -> Outcome<()>;
+    /// Adds up gradients and sums over all ranks: afterwards each rank has those of the whole step.
+    fn share(&mut self) -> Outcome<()>;
     /// Loss and gradient norm of what was learnt since `clear`. Waits for the device.
     fn measure(&mut self, targets: u64) -> Outcome<Measured>;
 }
@@ -121,6 +123,7 @@ pub fn step(
         batch.fill(part.map(|p| (p, rows.row(order.row(p)))), plan.data.max_length as usize)?;
         model.learn(batch, step, targets.max(1))?;
     }
+    model.share()?;
     let measured = model.measure(targets.max(1))?;
 
     progress.step += 1;

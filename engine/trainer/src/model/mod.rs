@@ -31,12 +31,13 @@ use crate::step::{Learner, Measured};
 use crate::weights::WeightSource;
 use decoder::Decoder;
 use head::Head;
+use kernels::group::Group;
 use kernels::random::Draw;
 use kernels::{Buffer, Device, Stream, elementwise, embedding, reduce};
 use layer::{Kept, attend};
 use parameter::Parameter;
 use pass::{Input, Pass, Sizes};
-use plan::memory::{inference_table, layer_prefix};
+use plan::memory::{ROOM, inference_table, layer_prefix};
 use protocol::facts::ModelConfig;
 use protocol::plan::{Method, Recompute};
 use protocol::{Outcome, Problem};
@@ -74,6 +75,7 @@ pub struct Model {
     kept: Vec<Kept>,
     head: Head,
     training: Option<Training>,
+    group: Group,
     capacity: usize,
 }
 
@@ -99,6 +101,7 @@ impl Model {
             recompute: options.recompute,
             seed: options.seed,
         });
+        arena.reserve(ROOM, &model.stream)?;
         Ok(model)
     }
 
@@ -143,12 +146,18 @@ impl Model {
             input: Input::take(arena, rows, config, &stream)?,
             head: Head::take(arena, rows, config)?,
             training: None,
+            group: Group::Solo,
             capacity: rows,
             config: config.clone(),
             stream,
             decoder,
             x,
         })
+    }
+
+    /// From now on each step's gradients and sums are added up over this group.
+    pub fn join(&mut self, group: Group) {
+        self.group = group;
     }
 
     /// Shape.
@@ -264,6 +273,15 @@ impl Learner for Model {
         self.forward(&pass);
         self.backward(&pass, (1.0 / targets as f64) as f32, training);
         elementwise::add(&self.stream, &training.sums.slice(0..1), &self.head.loss);
+        Ok(())
+    }
+
+    fn share(&mut self) -> Outcome<()> {
+        let training = self.training()?;
+        for gradient in self.decoder.trained.iter().filter_map(|p| p.gradient.as_ref()) {
+            self.group.all_reduce_sum(&self.stream, gradient);
+        }
+        self.group.all_reduce_sum(&self.stream, &training.sums.slice(0..1));
         Ok(())
     }
 

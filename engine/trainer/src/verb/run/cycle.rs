@@ -4,12 +4,11 @@ use super::shelf::{Saved, Shelf};
 use crate::batch::RowSource;
 use crate::link::{Heard, Link};
 use crate::process::host_bytes_peak;
-use crate::rank::Rank;
+use crate::ranks::Ranks;
 use crate::step::StepOutcome;
-use kernels::Device;
 use protocol::event::Step;
 use protocol::link::ToTrainer;
-use protocol::plan::{DevicePeak, MemoryUsed, Plan};
+use protocol::plan::{MemoryUsed, Plan};
 use protocol::{Code, Event, Outcome, Problem, limits};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,8 +32,7 @@ pub enum End {
 /// What a run works with.
 pub struct Cycle<'a> {
     plan: &'a Plan,
-    rank: Rank,
-    device: &'a Device,
+    ranks: Ranks,
     train: &'a dyn RowSource,
     evaluation: &'a dyn RowSource,
     link: &'a Link,
@@ -53,8 +51,7 @@ impl<'a> Cycle<'a> {
     #[expect(clippy::too_many_arguments, reason = "each is one collaborator; a struct would only name them twice")]
     pub fn new(
         plan: &'a Plan,
-        rank: Rank,
-        device: &'a Device,
+        ranks: Ranks,
         train: &'a dyn RowSource,
         evaluation: &'a dyn RowSource,
         link: &'a Link,
@@ -65,8 +62,7 @@ impl<'a> Cycle<'a> {
         link.set_patience(shelf.patience());
         Cycle {
             plan,
-            rank,
-            device,
+            ranks,
             train,
             evaluation,
             link,
@@ -88,7 +84,7 @@ impl<'a> Cycle<'a> {
             if let Some(end) = self.obey()? {
                 return Ok(end);
             }
-            if self.rank.is_finished() {
+            if self.ranks.first().is_finished() {
                 return self.finish();
             }
             self.step()?;
@@ -103,7 +99,7 @@ impl<'a> Cycle<'a> {
     }
 
     fn done(&self) -> u64 {
-        self.rank.progress().step
+        self.ranks.first().progress().step
     }
 
     // ---- commands
@@ -181,7 +177,7 @@ impl<'a> Cycle<'a> {
 
     fn step(&mut self) -> Outcome<()> {
         let begin = (self.clock)();
-        let outcome = self.rank.step(self.train)?;
+        let outcome = self.ranks.step(self.train)?;
         match outcome {
             StepOutcome::Done(done) => {
                 let step = done.event(((self.clock)() - begin).as_secs_f64());
@@ -208,13 +204,13 @@ impl<'a> Cycle<'a> {
     /// Evaluates where it is due, and saves a state that is among the best.
     fn evaluate(&mut self) -> Outcome<()> {
         let (every, step) = (self.plan.run.evaluate_every, self.done());
-        if every == 0 || self.evaluation.rows() == 0 || !(step.is_multiple_of(every) || self.rank.is_finished()) {
+        if every == 0 || self.evaluation.rows() == 0 || !(step.is_multiple_of(every) || self.ranks.first().is_finished()) {
             return Ok(());
         }
         let (link, clock) = (self.link, self.clock);
         link.alive("evaluation");
         let mut said = clock();
-        let evaluation = self.rank.evaluate(self.evaluation, &mut |_rows| {
+        let evaluation = self.ranks.evaluate(self.evaluation, &mut |_rows| {
             if clock() - said >= ALIVE_EVERY {
                 said = clock();
                 link.alive("evaluation");
@@ -239,7 +235,7 @@ impl<'a> Cycle<'a> {
     fn save_when_due(&mut self) {
         let due = self.snapshot_wanted || self.shelf.is_due(self.done(), (self.clock)());
         // The last state is saved by `finish`, where a failure is not passed over.
-        if due && !self.rank.is_finished() {
+        if due && !self.ranks.first().is_finished() {
             self.save_or_warn();
         }
     }
@@ -263,7 +259,7 @@ impl<'a> Cycle<'a> {
         }
         self.link.alive("saving");
         self.forget_journaled();
-        let Saved { event, warnings } = self.shelf.save(&self.rank, self.unjournaled.make_contiguous(), self.clock)?;
+        let Saved { event, warnings } = self.shelf.save(self.ranks.first(), self.unjournaled.make_contiguous(), self.clock)?;
         self.link.set_patience(self.shelf.patience());
         eprintln!("step {}: saved", self.done());
         self.link.event(event);
@@ -277,8 +273,7 @@ impl<'a> Cycle<'a> {
             Problem::new(Code::NotFinite, "no step of this run moved the weights")
                 .remedy("look at the skipped steps of the journal")
         })?;
-        let devices = vec![DevicePeak { bytes_peak: self.device.bytes_peak() }];
-        let memory = MemoryUsed { devices, host_bytes_peak: host_bytes_peak() };
+        let memory = MemoryUsed { devices: self.ranks.peaks(), host_bytes_peak: host_bytes_peak() };
         eprintln!("step {}: finished, loss {loss:.4}", self.done());
         self.link.event(Event::Finished { step: self.done(), loss, memory });
         Ok(End::Finished)

@@ -10,14 +10,18 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
+use crate::failure;
 use crate::link::{self, Link};
 use crate::process::{DONE, REFUSED, exit_now, usage, watch_signals};
+use crate::ranks::Broken;
 use cycle::{Cycle, End};
 pub use open::Rows;
 use protocol::{Event, Outcome, Problem};
 use shelf::Shelf;
 use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 use store::disk::RealDisk;
 
@@ -43,7 +47,7 @@ impl Arguments {
 /// Runs the attempt; returns the exit status.
 pub fn main(arguments: Arguments) -> u8 {
     match link::control_socket().and_then(connect) {
-        Ok(link) => attempt(&arguments, &link),
+        Ok(link) => attempt(&arguments, &Arc::new(link)),
         Err(problem) => {
             eprintln!("{problem}");
             REFUSED
@@ -62,21 +66,38 @@ fn connect(stream: std::os::unix::net::UnixStream) -> Outcome<Link> {
     Ok(link)
 }
 
-fn attempt(arguments: &Arguments, link: &Link) -> u8 {
+/// A failure of a device under way ends the process, not the job: the supervisor is told why and starts another attempt.
+fn attempt(arguments: &Arguments, link: &Arc<Link>) -> u8 {
+    let told = Arc::clone(link);
+    let broken: Broken = Arc::new(move |problem| leave_broken(&told, problem));
+    match catch_unwind(AssertUnwindSafe(|| run(arguments, link, &broken))) {
+        Ok(status) => status,
+        Err(panic) if panic.is::<kernels::DeviceFailure>() => leave_broken(link, failure::of_panic(&*panic)),
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+/// Leaves at once: what a lost device has under way would never end.
+fn leave_broken(link: &Link, problem: Problem) -> ! {
+    eprintln!("broken: {problem}");
+    link.broken(problem);
+    exit_now(REFUSED)
+}
+
+fn run(arguments: &Arguments, link: &Link, broken: &Broken) -> u8 {
     let start = Instant::now();
     let clock = move || start.elapsed();
-    let opened = match open::open(&arguments.folder, &RealDisk, link) {
+    let opened = match open::open(&arguments.folder, &RealDisk, link, broken) {
         Ok(opened) => opened,
         Err(problem) => return failed(link, open::safe_step(&arguments.folder, &RealDisk), problem),
     };
-    eprintln!("run {}: {} steps done of {}", opened.run.id(), opened.rank.progress().step, opened.plan.run.steps);
+    eprintln!("run {}: {} steps done of {}", opened.run.id(), opened.ranks.first().progress().step, opened.plan.run.steps);
     let (train, evaluation) = (Rows(opened.cache.train()), Rows(opened.cache.evaluation()));
-    let best = open::best_evaluations(&opened.run, &opened.plan, &opened.rank);
+    let best = open::best_evaluations(&opened.run, &opened.plan, opened.ranks.first());
     let shelf = Shelf::new(&RealDisk, &opened.run, &opened.plan, opened.restored.as_ref(), best, clock());
     let mut cycle = Cycle::new(
         &opened.plan,
-        opened.rank,
-        &opened.device,
+        opened.ranks,
         &train,
         &evaluation,
         link,

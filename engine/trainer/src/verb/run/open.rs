@@ -3,16 +3,16 @@
 use crate::batch::{Row, RowSource};
 use crate::link::Link;
 use crate::rank::Rank;
-use crate::weights;
+use crate::ranks::{Broken, Ranks, SharedRows};
 use formats::fingerprint;
 use formats::model_folder::ModelFolder;
 use formats::tokens::{Cache, TokenSet};
-use kernels::Device;
 use protocol::event::Step;
 use protocol::plan::{Compute, Method, ModelSource, Plan, PlannedData};
 use protocol::{Code, Event, Outcome, Problem};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use store::checkpoint::{self, Restore};
 use store::disk::Disk;
 use store::journal::Reader;
@@ -25,11 +25,9 @@ pub struct Opened {
     /// Its plan.
     pub plan: Plan,
     /// Its rows.
-    pub cache: Cache,
-    /// Its device.
-    pub device: Device,
-    /// Its state.
-    pub rank: Rank,
+    pub cache: Arc<Cache>,
+    /// Its ranks.
+    pub ranks: Ranks,
     /// The checkpoint the state came from.
     pub restored: Option<Restore>,
     /// Steps of an earlier attempt that may not have reached the journal.
@@ -40,12 +38,12 @@ pub struct Opened {
 
 /// Opens a run folder. Errors: `DataChanged`, `ModelChanged`, `CheckpointDamaged` when checkpoints exist and none is whole,
 /// `NotSupported`, `OutOfMemory`, those of the files read.
-pub fn open(folder: &Path, disk: &dyn Disk, link: &Link) -> Outcome<Opened> {
+pub fn open(folder: &Path, disk: &dyn Disk, link: &Link, broken: &Broken) -> Outcome<Opened> {
     link.alive("loading");
     let run = RunFolder::open(folder)?;
     let plan = run.plan()?;
     let mut warnings = differences(&plan.compute);
-    let cache = cache(&plan.data)?;
+    let cache = Arc::new(cache(&plan.data)?);
     link.alive("checking checkpoints");
     let (restored, damaged) = checkpoint::newest_good(disk, &run.checkpoints(), run.id());
     if restored.is_none() && !damaged.is_empty() {
@@ -57,12 +55,9 @@ pub fn open(folder: &Path, disk: &dyn Disk, link: &Link) -> Outcome<Opened> {
         check_model(&plan)?;
     }
     link.alive("loading");
-    let device = device(&plan)?;
-    let (rank, unjournaled) = match &restored {
-        Some(restore) => Rank::restore(&plan, 0, &device, restore)?,
-        None => (Rank::new(&plan, 0, &device, weights::first(&plan)?.as_ref())?, Vec::new()),
-    };
-    Ok(Opened { run, plan, cache, device, rank, restored, unjournaled, warnings })
+    let rows: SharedRows = Arc::new(Training(Arc::clone(&cache)));
+    let (ranks, unjournaled) = Ranks::open(&plan, restored.as_ref(), &rows, broken)?;
+    Ok(Opened { run, plan, cache, ranks, restored, unjournaled, warnings })
 }
 
 /// Step of the newest checkpoint as far as its name tells, for the message of a run that cannot be opened; 0 = none.
@@ -112,6 +107,20 @@ impl RowSource for Rows<'_> {
     }
 }
 
+/// The training rows of a cache that several threads share.
+struct Training(Arc<Cache>);
+
+impl RowSource for Training {
+    fn rows(&self) -> u64 {
+        Rows(self.0.train()).rows()
+    }
+
+    fn row(&self, index: u64) -> Row<'_> {
+        let row = self.0.train().row(index as usize);
+        Row { tokens: row.tokens, trained: row.trained, segments: row.segments }
+    }
+}
+
 fn all_damaged(run: &RunFolder, damaged: &[Problem]) -> Problem {
     let why: Vec<String> = damaged.iter().map(Problem::sentence).collect();
     Problem::new(Code::CheckpointDamaged, "every checkpoint of this run is damaged")
@@ -152,20 +161,6 @@ fn check_model(plan: &Plan) -> Outcome<()> {
         return Err(changed(format!("its fingerprint is {found}, the plan has {}", plan.model.fingerprint)));
     }
     Ok(())
-}
-
-fn device(plan: &Plan) -> Outcome<Device> {
-    match plan.devices.as_slice() {
-        [name] if name == "cpu" => {
-            let here = std::thread::available_parallelism().map_or(1, usize::from);
-            let device = Device::cpu((plan.compute.threads as usize).clamp(1, here));
-            device.set_budget(plan.memory.devices.first().map(|d| d.bytes_peak));
-            Ok(device)
-        }
-        names => Err(Problem::new(Code::NotSupported, format!("training on {} comes later", names.join(" and ")))
-            .field("machine.devices")
-            .remedy("use devices = [\"cpu\"]")),
-    }
 }
 
 /// What differs between the machine that planned and this one, as one warning: bits may change, nothing else.
