@@ -1,0 +1,762 @@
+//! libcublas and libcublasLt: what row- or column-major products with transposes, batches, biases and activations need.
+
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    non_snake_case,
+    reason = "C entry points: callers vouch for pointers as cuBLAS demands"
+)]
+
+use crate::clock;
+use crate::driver;
+use crate::kernel;
+use crate::product::{Activation, Number, Operand, Product, Rounding};
+use crate::state::{Registry, current, gpu, lock};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+/// A `cublasStatus_t` where it fails.
+type Blas<T> = Result<T, u32>;
+
+const NOT_INITIALIZED: u32 = 1;
+const INVALID_VALUE: u32 = 7;
+const EXECUTION_FAILED: u32 = 13;
+const NOT_SUPPORTED: u32 = 15;
+
+fn status(body: impl FnOnce() -> Blas<()>) -> u32 {
+    body().err().unwrap_or(0)
+}
+
+fn dimension(value: c_int) -> Blas<usize> {
+    usize::try_from(value).map_err(|_| INVALID_VALUE)
+}
+
+/// Checks a product and queues it.
+fn submit(stream: usize, product: Product) -> Blas<()> {
+    let stream = driver::stream(stream).map_err(|_| EXECUTION_FAILED)?;
+    product.check().map_err(|_| EXECUTION_FAILED)?;
+    let device = &gpu().devices[stream.device];
+    let cost = clock::product(device, product.operations(), product.bytes(), product.precision());
+    stream.submit(cost, move |device| {
+        let started = Instant::now();
+        product.run();
+        kernel::busy(device, started);
+    });
+    Ok(())
+}
+
+/// What a compute type means for inputs; `NOT_SUPPORTED` for what no kernel exists for.
+fn rounding_of(compute: u32, [a, b, c]: [Number; 3]) -> Blas<Rounding> {
+    let single = [a, b, c] == [Number::F32; 3];
+    let half = a == b && matches!(a, Number::F16 | Number::Bf16) && (c == a || c == Number::F32);
+    match compute {
+        68 | 69 if single || half => Ok(Rounding::Exact),
+        74 if single => Ok(Rounding::F16),
+        75 if single => Ok(Rounding::Bf16),
+        77 if single => Ok(Rounding::Tf32),
+        70 | 71 if [a, b, c] == [Number::F64; 3] => Ok(Rounding::Exact),
+        _ => Err(NOT_SUPPORTED),
+    }
+}
+
+unsafe fn scalar(pointer: *const c_void, double: bool) -> Blas<f64> {
+    if pointer.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    Ok(if double { *pointer.cast::<f64>() } else { f64::from(*pointer.cast::<f32>()) })
+}
+
+// ---- cuBLAS: column-major ----
+
+#[derive(Default)]
+struct Handle {
+    stream: usize,
+    math: u32,
+}
+
+fn handles() -> &'static Registry<Mutex<Handle>> {
+    static HANDLES: OnceLock<Registry<Mutex<Handle>>> = OnceLock::new();
+    HANDLES.get_or_init(|| Registry::new(0xB000_0000))
+}
+
+fn handle(handle: usize) -> Blas<Arc<Mutex<Handle>>> {
+    handles().get(handle).map_err(|_| NOT_INITIALIZED)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasCreate_v2(out: *mut usize) -> u32 {
+    status(|| {
+        let device = current().map_err(|_| NOT_INITIALIZED)?;
+        gpu().check_collectives(device.id, "cublasCreate").map_err(|_| NOT_INITIALIZED)?;
+        *out = handles().insert(Arc::default());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasDestroy_v2(handle: usize) -> u32 {
+    status(|| handles().remove(handle).map(|_| ()).map_err(|_| NOT_INITIALIZED))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasGetVersion_v2(_handle: usize, version: *mut c_int) -> u32 {
+    *version = 120_804;
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasSetStream_v2(blas: usize, stream: usize) -> u32 {
+    status(|| {
+        lock(&*handle(blas)?).stream = stream;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasSetMathMode(blas: usize, mode: u32) -> u32 {
+    status(|| {
+        lock(&*handle(blas)?).math = mode;
+        Ok(())
+    })
+}
+
+/// Scalars are read from the host only.
+#[unsafe(no_mangle)]
+extern "C" fn cublasSetPointerMode_v2(blas: usize, mode: u32) -> u32 {
+    status(|| handle(blas).and(if mode == 0 { Ok(()) } else { Err(NOT_SUPPORTED) }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasGetPointerMode_v2(blas: usize, mode: *mut u32) -> u32 {
+    status(|| {
+        handle(blas)?;
+        *mode = 0;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasSetWorkspace_v2(blas: usize, workspace: usize, bytes: usize) -> u32 {
+    status(|| {
+        handle(blas)?;
+        gpu().memory.check(workspace, bytes, "workspace").map_err(|_| INVALID_VALUE)
+    })
+}
+
+/// One operand of a column-major call.
+struct Given {
+    address: usize,
+    number: c_int,
+    pitch: c_int,
+    stride: i64,
+}
+
+impl Given {
+    /// As rows × columns of the product, after the transpose that the call asks for.
+    fn operand(&self, transpose: u32, rows: usize, columns: usize) -> Blas<Operand> {
+        let number = Number::of(self.number).ok_or(NOT_SUPPORTED)?;
+        let pitch = dimension(self.pitch)?;
+        let stored_rows = if transpose == 0 { rows } else { columns };
+        if transpose > 2 || pitch < stored_rows.max(1) || self.stride < 0 {
+            return Err(INVALID_VALUE);
+        }
+        let stored = Operand {
+            address: self.address,
+            number,
+            row_stride: 1,
+            column_stride: pitch,
+            batch_stride: self.stride as usize,
+        };
+        Ok(if transpose == 0 { stored } else { stored.transposed() })
+    }
+}
+
+/// The numbers of a column-major call.
+struct Call {
+    transposes: [u32; 2],
+    sizes: [c_int; 3],
+    scalars: [*const c_void; 2],
+    operands: [Given; 3],
+    batches: c_int,
+    compute: u32,
+}
+
+unsafe fn multiply(blas: usize, call: Call) -> Blas<()> {
+    let (stream, math) = {
+        let handle = handle(blas)?;
+        let handle = lock(&handle);
+        (handle.stream, handle.math)
+    };
+    let [m, n, k] = [dimension(call.sizes[0])?, dimension(call.sizes[1])?, dimension(call.sizes[2])?];
+    let [a, b, c] = &call.operands;
+    let a = a.operand(call.transposes[0], m, k)?;
+    let b = b.operand(call.transposes[1], k, n)?;
+    let c = c.operand(0, m, n)?;
+    let mut rounding = rounding_of(call.compute, [a.number, b.number, c.number])?;
+    if math & 3 == 3 && call.compute == 68 && a.number == Number::F32 {
+        rounding = Rounding::Tf32;
+    }
+    let double = c.number == Number::F64;
+    submit(
+        stream,
+        Product {
+            m,
+            n,
+            k,
+            batches: dimension(call.batches)?,
+            alpha: scalar(call.scalars[0], double)?,
+            beta: scalar(call.scalars[1], double)?,
+            a,
+            b,
+            c,
+            d: c,
+            rounding,
+            activation: Activation::None,
+            bias: None,
+        },
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasGemmStridedBatchedEx(
+    blas: usize,
+    transpose_a: u32,
+    transpose_b: u32,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const c_void,
+    a: usize,
+    type_a: c_int,
+    pitch_a: c_int,
+    stride_a: i64,
+    b: usize,
+    type_b: c_int,
+    pitch_b: c_int,
+    stride_b: i64,
+    beta: *const c_void,
+    c: usize,
+    type_c: c_int,
+    pitch_c: c_int,
+    stride_c: i64,
+    batches: c_int,
+    compute: u32,
+    _algorithm: c_int,
+) -> u32 {
+    let given = |address, number, pitch, stride| Given { address, number, pitch, stride };
+    let operands =
+        [given(a, type_a, pitch_a, stride_a), given(b, type_b, pitch_b, stride_b), given(c, type_c, pitch_c, stride_c)];
+    let call = Call {
+        transposes: [transpose_a, transpose_b],
+        sizes: [m, n, k],
+        scalars: [alpha, beta],
+        operands,
+        batches,
+        compute,
+    };
+    status(|| multiply(blas, call))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasGemmEx(
+    blas: usize,
+    transpose_a: u32,
+    transpose_b: u32,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const c_void,
+    a: usize,
+    type_a: c_int,
+    pitch_a: c_int,
+    b: usize,
+    type_b: c_int,
+    pitch_b: c_int,
+    beta: *const c_void,
+    c: usize,
+    type_c: c_int,
+    pitch_c: c_int,
+    compute: u32,
+    _algorithm: c_int,
+) -> u32 {
+    let given = |address, number, pitch| Given { address, number, pitch, stride: 0 };
+    let call = Call {
+        transposes: [transpose_a, transpose_b],
+        sizes: [m, n, k],
+        scalars: [alpha, beta],
+        operands: [given(a, type_a, pitch_a), given(b, type_b, pitch_b), given(c, type_c, pitch_c)],
+        batches: 1,
+        compute,
+    };
+    status(|| multiply(blas, call))
+}
+
+const COMPUTE_32F: u32 = 68;
+const COMPUTE_64F: u32 = 70;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasSgemm_v2(
+    blas: usize,
+    transpose_a: u32,
+    transpose_b: u32,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const f32,
+    a: usize,
+    pitch_a: c_int,
+    b: usize,
+    pitch_b: c_int,
+    beta: *const f32,
+    c: usize,
+    pitch_c: c_int,
+) -> u32 {
+    let given = |address, pitch| Given { address, number: 0, pitch, stride: 0 };
+    let call = Call {
+        transposes: [transpose_a, transpose_b],
+        sizes: [m, n, k],
+        scalars: [alpha.cast(), beta.cast()],
+        operands: [given(a, pitch_a), given(b, pitch_b), given(c, pitch_c)],
+        batches: 1,
+        compute: COMPUTE_32F,
+    };
+    status(|| multiply(blas, call))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasDgemm_v2(
+    blas: usize,
+    transpose_a: u32,
+    transpose_b: u32,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const f64,
+    a: usize,
+    pitch_a: c_int,
+    b: usize,
+    pitch_b: c_int,
+    beta: *const f64,
+    c: usize,
+    pitch_c: c_int,
+) -> u32 {
+    let given = |address, pitch| Given { address, number: 1, pitch, stride: 0 };
+    let call = Call {
+        transposes: [transpose_a, transpose_b],
+        sizes: [m, n, k],
+        scalars: [alpha.cast(), beta.cast()],
+        operands: [given(a, pitch_a), given(b, pitch_b), given(c, pitch_c)],
+        batches: 1,
+        compute: COMPUTE_64F,
+    };
+    status(|| multiply(blas, call))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasSgemmStridedBatched(
+    blas: usize,
+    transpose_a: u32,
+    transpose_b: u32,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const f32,
+    a: usize,
+    pitch_a: c_int,
+    stride_a: i64,
+    b: usize,
+    pitch_b: c_int,
+    stride_b: i64,
+    beta: *const f32,
+    c: usize,
+    pitch_c: c_int,
+    stride_c: i64,
+    batches: c_int,
+) -> u32 {
+    let given = |address, pitch, stride| Given { address, number: 0, pitch, stride };
+    let call = Call {
+        transposes: [transpose_a, transpose_b],
+        sizes: [m, n, k],
+        scalars: [alpha.cast(), beta.cast()],
+        operands: [given(a, pitch_a, stride_a), given(b, pitch_b, stride_b), given(c, pitch_c, stride_c)],
+        batches,
+        compute: COMPUTE_32F,
+    };
+    status(|| multiply(blas, call))
+}
+
+/// Name of a `cublasStatus_t`.
+fn name_of(error: u32) -> *const c_char {
+    let name = match error {
+        0 => c"CUBLAS_STATUS_SUCCESS",
+        NOT_INITIALIZED => c"CUBLAS_STATUS_NOT_INITIALIZED",
+        INVALID_VALUE => c"CUBLAS_STATUS_INVALID_VALUE",
+        EXECUTION_FAILED => c"CUBLAS_STATUS_EXECUTION_FAILED",
+        NOT_SUPPORTED => c"CUBLAS_STATUS_NOT_SUPPORTED",
+        _ => c"CUBLAS_STATUS_INTERNAL_ERROR",
+    };
+    name.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasGetStatusString(error: u32) -> *const c_char {
+    name_of(error)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasGetStatusName(error: u32) -> *const c_char {
+    name_of(error)
+}
+
+// ---- cuBLASLt: layouts in either order ----
+
+/// A matrix layout.
+#[derive(Clone, Debug)]
+struct Layout {
+    number: c_int,
+    order: c_int,
+    rows: u64,
+    columns: u64,
+    pitch: i64,
+    batches: c_int,
+    stride: i64,
+}
+
+/// A description of a product.
+#[derive(Clone, Debug)]
+struct Description {
+    compute: u32,
+    scale: c_int,
+    transposes: [c_int; 2],
+    epilogue: u32,
+    bias: usize,
+    bias_number: Option<c_int>,
+}
+
+fn layouts() -> &'static Registry<Mutex<Layout>> {
+    static LAYOUTS: OnceLock<Registry<Mutex<Layout>>> = OnceLock::new();
+    LAYOUTS.get_or_init(|| Registry::new(0xA000_0000))
+}
+
+fn descriptions() -> &'static Registry<Mutex<Description>> {
+    static DESCRIPTIONS: OnceLock<Registry<Mutex<Description>>> = OnceLock::new();
+    DESCRIPTIONS.get_or_init(|| Registry::new(0xD000_0000))
+}
+
+/// Workspace limits, of which the double needs none.
+fn preferences() -> &'static Registry<()> {
+    static PREFERENCES: OnceLock<Registry<()>> = OnceLock::new();
+    PREFERENCES.get_or_init(|| Registry::new(0x8000_0000))
+}
+
+fn light_handles() -> &'static Registry<()> {
+    static HANDLES: OnceLock<Registry<()>> = OnceLock::new();
+    HANDLES.get_or_init(|| Registry::new(0x7000_0000))
+}
+
+fn missing(_: u32) -> u32 {
+    INVALID_VALUE
+}
+
+/// Reads an attribute's value; its size must be right.
+unsafe fn read<T: Copy>(value: *const c_void, bytes: usize) -> Blas<T> {
+    if value.is_null() || bytes != size_of::<T>() {
+        return Err(INVALID_VALUE);
+    }
+    Ok(value.cast::<T>().read_unaligned())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtCreate(out: *mut usize) -> u32 {
+    status(|| {
+        let device = current().map_err(|_| NOT_INITIALIZED)?;
+        gpu().check_collectives(device.id, "cublasLtCreate").map_err(|_| NOT_INITIALIZED)?;
+        *out = light_handles().insert(Arc::new(()));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtDestroy(handle: usize) -> u32 {
+    status(|| light_handles().remove(handle).map(|_| ()).map_err(|_| NOT_INITIALIZED))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtGetVersion() -> usize {
+    120_804
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatrixLayoutCreate(
+    out: *mut usize,
+    number: c_int,
+    rows: u64,
+    columns: u64,
+    pitch: i64,
+) -> u32 {
+    let layout = Layout { number, order: 0, rows, columns, pitch, batches: 1, stride: 0 };
+    *out = layouts().insert(Arc::new(Mutex::new(layout)));
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatrixLayoutDestroy(layout: usize) -> u32 {
+    status(|| layouts().remove(layout).map(|_| ()).map_err(missing))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
+    layout: usize,
+    attribute: c_int,
+    value: *const c_void,
+    bytes: usize,
+) -> u32 {
+    status(|| {
+        let layout = layouts().get(layout).map_err(missing)?;
+        let mut layout = lock(&layout);
+        match attribute {
+            0 => layout.number = read(value, bytes)?,
+            1 => layout.order = read(value, bytes)?,
+            2 => layout.rows = read(value, bytes)?,
+            3 => layout.columns = read(value, bytes)?,
+            4 => layout.pitch = read(value, bytes)?,
+            5 => layout.batches = read(value, bytes)?,
+            6 => layout.stride = read(value, bytes)?,
+            _ => return Err(NOT_SUPPORTED),
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatmulDescCreate(out: *mut usize, compute: u32, scale: c_int) -> u32 {
+    let description = Description { compute, scale, transposes: [0; 2], epilogue: 1, bias: 0, bias_number: None };
+    *out = descriptions().insert(Arc::new(Mutex::new(description)));
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulDescDestroy(description: usize) -> u32 {
+    status(|| descriptions().remove(description).map(|_| ()).map_err(missing))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
+    description: usize,
+    attribute: c_int,
+    value: *const c_void,
+    bytes: usize,
+) -> u32 {
+    status(|| {
+        let description = descriptions().get(description).map_err(missing)?;
+        let mut description = lock(&description);
+        match attribute {
+            0 => description.compute = read(value, bytes)?,
+            1 => description.scale = read(value, bytes)?,
+            2 if read::<c_int>(value, bytes)? == 0 => {}
+            3 => description.transposes[0] = read(value, bytes)?,
+            4 => description.transposes[1] = read(value, bytes)?,
+            7 => description.epilogue = read(value, bytes)?,
+            8 => description.bias = read(value, bytes)?,
+            15 => {} // how many multiprocessors to use
+            26 => description.bias_number = Some(read(value, bytes)?),
+            _ => return Err(NOT_SUPPORTED),
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatmulPreferenceCreate(out: *mut usize) -> u32 {
+    *out = preferences().insert(Arc::new(()));
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulPreferenceDestroy(preference: usize) -> u32 {
+    status(|| preferences().remove(preference).map(|_| ()).map_err(missing))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtMatmulPreferenceSetAttribute(
+    preference: usize,
+    attribute: c_int,
+    value: *const c_void,
+    _bytes: usize,
+) -> u32 {
+    let known = (0..=15).contains(&attribute) && !value.is_null();
+    status(|| preferences().get(preference).map_err(missing).and(if known { Ok(()) } else { Err(INVALID_VALUE) }))
+}
+
+impl Layout {
+    fn operand(&self, address: usize) -> Blas<Operand> {
+        let number = Number::of(self.number).ok_or(NOT_SUPPORTED)?;
+        let pitch = u64::try_from(self.pitch).map_err(|_| INVALID_VALUE)?;
+        let (line, strides) = match self.order {
+            0 => (self.rows, (1, pitch as usize)),
+            1 => (self.columns, (pitch as usize, 1)),
+            _ => return Err(NOT_SUPPORTED),
+        };
+        if pitch < line.max(1) || self.stride < 0 || self.batches < 1 {
+            return Err(INVALID_VALUE);
+        }
+        if address % number.bytes() != 0 {
+            return Err(NOT_SUPPORTED);
+        }
+        let (row_stride, column_stride) = strides;
+        Ok(Operand { address, number, row_stride, column_stride, batch_stride: self.stride as usize })
+    }
+}
+
+/// Layouts and description of one product.
+struct Shape {
+    description: Description,
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    d: Layout,
+}
+
+impl Shape {
+    fn of(description: usize, [a, b, c, d]: [usize; 4]) -> Blas<Shape> {
+        let layout = |handle| layouts().get(handle).map(|l| lock(&l).clone()).map_err(missing);
+        let description = descriptions().get(description).map(|d| lock(&d).clone()).map_err(missing)?;
+        Ok(Shape { description, a: layout(a)?, b: layout(b)?, c: layout(c)?, d: layout(d)? })
+    }
+
+    /// The product on given addresses: matrices a, b, c, d.
+    fn product(&self, addresses: [usize; 4], alpha: f64, beta: f64) -> Blas<Product> {
+        let description = &self.description;
+        let side = |layout: &Layout, address, transpose| -> Blas<(Operand, u64, u64)> {
+            let operand = layout.operand(address)?;
+            match transpose {
+                0 => Ok((operand, layout.rows, layout.columns)),
+                1 | 2 => Ok((operand.transposed(), layout.columns, layout.rows)),
+                _ => Err(INVALID_VALUE),
+            }
+        };
+        let (a, m, k) = side(&self.a, addresses[0], description.transposes[0])?;
+        let (b, inner, n) = side(&self.b, addresses[1], description.transposes[1])?;
+        let (c, d) = (self.c.operand(addresses[2])?, self.d.operand(addresses[3])?);
+        let shapes_agree = inner == k && [&self.c, &self.d].iter().all(|l| (l.rows, l.columns) == (m, n));
+        let batches_agree = [&self.b, &self.c, &self.d].iter().all(|l| l.batches == self.a.batches);
+        if !shapes_agree || !batches_agree {
+            return Err(INVALID_VALUE);
+        }
+        if c.number != d.number || self.c.order != self.d.order {
+            return Err(NOT_SUPPORTED);
+        }
+        let rounding = rounding_of(description.compute, [a.number, b.number, d.number])?;
+        let (activation, bias) = self.epilogue(d.number)?;
+        let [m, n, k] = [m as usize, n as usize, k as usize];
+        let batches = self.a.batches as usize;
+        Ok(Product { m, n, k, batches, alpha, beta, a, b, c, d, rounding, activation, bias })
+    }
+
+    fn epilogue(&self, output: Number) -> Blas<(Activation, Option<(usize, Number)>)> {
+        let (activation, has_bias) = match self.description.epilogue {
+            1 => (Activation::None, false),
+            2 => (Activation::Relu, false),
+            4 => (Activation::None, true),
+            6 => (Activation::Relu, true),
+            32 => (Activation::Gelu, false),
+            36 => (Activation::Gelu, true),
+            _ => return Err(NOT_SUPPORTED),
+        };
+        if !has_bias {
+            return Ok((activation, None));
+        }
+        let number = self.description.bias_number.map_or(Some(output), Number::of).ok_or(NOT_SUPPORTED)?;
+        Ok((activation, Some((self.description.bias, number))))
+    }
+
+    /// Scalars must be of the type that the compute type goes with.
+    fn is_double(&self) -> Blas<bool> {
+        match (self.description.compute, self.description.scale) {
+            (70 | 71, 1) => Ok(true),
+            (70 | 71, _) => Err(NOT_SUPPORTED),
+            (_, 0) => Ok(false),
+            _ => Err(NOT_SUPPORTED),
+        }
+    }
+}
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[repr(C)]
+pub(crate) struct Heuristic {
+    algorithm: [u64; 8],
+    workspace_bytes: usize,
+    state: u32,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+/// Marks an algorithm as this double's.
+const ALGORITHM: u64 = 0x7667_7075;
+
+/// Finds one algorithm for what `cublasLtMatmul` supports, none for the rest.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
+    handle: usize,
+    description: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    _preference: usize,
+    wanted: c_int,
+    results: *mut Heuristic,
+    found: *mut c_int,
+) -> u32 {
+    status(|| {
+        light_handles().get(handle).map_err(|_| NOT_INITIALIZED)?;
+        if wanted < 1 || results.is_null() || found.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        *found = 0;
+        let shape = Shape::of(description, [a, b, c, d])?;
+        shape.is_double()?;
+        shape.product([0; 4], 1.0, 0.0)?;
+        let algorithm = [ALGORITHM, 0, 0, 0, 0, 0, 0, 0];
+        *results = Heuristic { algorithm, workspace_bytes: 0, state: 0, waves: 1.0, reserved: [0; 4] };
+        *found = 1;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatmul(
+    handle: usize,
+    description: usize,
+    alpha: *const c_void,
+    a: usize,
+    layout_a: usize,
+    b: usize,
+    layout_b: usize,
+    beta: *const c_void,
+    c: usize,
+    layout_c: usize,
+    d: usize,
+    layout_d: usize,
+    algorithm: *const u64,
+    workspace: usize,
+    workspace_bytes: usize,
+    stream: usize,
+) -> u32 {
+    status(|| {
+        light_handles().get(handle).map_err(|_| NOT_INITIALIZED)?;
+        if !algorithm.is_null() && *algorithm != ALGORITHM {
+            return Err(INVALID_VALUE);
+        }
+        if workspace != 0 {
+            gpu().memory.check(workspace, workspace_bytes, "workspace").map_err(|_| INVALID_VALUE)?;
+        }
+        let shape = Shape::of(description, [layout_a, layout_b, layout_c, layout_d])?;
+        let double = shape.is_double()?;
+        let product = shape.product([a, b, c, d], scalar(alpha, double)?, scalar(beta, double)?)?;
+        if product.bias.is_some_and(|(address, _)| address == 0) {
+            return Err(INVALID_VALUE);
+        }
+        submit(stream, product)
+    })
+}

@@ -1,0 +1,346 @@
+//! The one virtual machine of a process: devices, handles, settings, what was observed.
+
+use crate::inject::Faults;
+use crate::kernel::{Function, Module};
+use crate::memory::Memory;
+use crate::script::{DeviceSpec, Order, Script};
+use crate::stream::{Event, Stream};
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Instant;
+
+/// Result of a driver operation: a `CUresult` where it fails.
+pub(crate) type Cu<T> = Result<T, u32>;
+
+/// Values of `CUresult`.
+pub(crate) mod code {
+    pub(crate) const INVALID_VALUE: u32 = 1;
+    pub(crate) const OUT_OF_MEMORY: u32 = 2;
+    pub(crate) const NOT_INITIALIZED: u32 = 3;
+    pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const INVALID_DEVICE: u32 = 101;
+    pub(crate) const INVALID_IMAGE: u32 = 200;
+    pub(crate) const INVALID_CONTEXT: u32 = 201;
+    pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: u32 = 217;
+    pub(crate) const INVALID_PTX: u32 = 218;
+    pub(crate) const FILE_NOT_FOUND: u32 = 301;
+    pub(crate) const INVALID_HANDLE: u32 = 400;
+    pub(crate) const NOT_FOUND: u32 = 500;
+    pub(crate) const NOT_READY: u32 = 600;
+    pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
+    pub(crate) const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub(crate) const PEER_ACCESS_NOT_ENABLED: u32 = 705;
+    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: u32 = 712;
+    pub(crate) const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
+    pub(crate) const MISALIGNED_ADDRESS: u32 = 716;
+    pub(crate) const LAUNCH_FAILED: u32 = 719;
+    pub(crate) const NOT_PERMITTED: u32 = 800;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
+}
+
+/// Locks even where a thread panicked while it held the lock: what a double guards is never half changed for long.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Objects behind handles. A handle is a number that is never used twice, so that a stale one is noticed.
+pub(crate) struct Registry<T> {
+    objects: RwLock<HashMap<usize, Arc<T>>>,
+    next: AtomicUsize,
+}
+
+impl<T> Registry<T> {
+    /// Handles count up from `first` in steps of 16.
+    pub(crate) fn new(first: usize) -> Self {
+        Registry { objects: RwLock::new(HashMap::new()), next: AtomicUsize::new(first) }
+    }
+
+    pub(crate) fn insert(&self, object: Arc<T>) -> usize {
+        let handle = self.next.fetch_add(16, Ordering::Relaxed);
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object);
+        handle
+    }
+
+    pub(crate) fn get(&self, handle: usize) -> Cu<Arc<T>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.get(&handle).cloned().ok_or(code::INVALID_HANDLE)
+    }
+
+    pub(crate) fn remove(&self, handle: usize) -> Cu<Arc<T>> {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects.remove(&handle).ok_or(code::INVALID_HANDLE)
+    }
+}
+
+/// One virtual device.
+pub(crate) struct Device {
+    pub(crate) id: usize,
+    pub(crate) spec: RwLock<DeviceSpec>,
+    /// Bytes allocated.
+    pub(crate) used: AtomicU64,
+    /// Error that all later calls answer; 0: none.
+    sticky: AtomicU32,
+    /// Code of a device that no new context brings back; 0: none.
+    lost: AtomicU32,
+    pub(crate) primary_references: AtomicUsize,
+    pub(crate) launches: AtomicU64,
+    /// Real time in which kernels or products ran.
+    pub(crate) busy_ns: AtomicU64,
+    /// Collectives that were issued and have not ended.
+    pub(crate) pending_collectives: AtomicUsize,
+    pub(crate) peers: Mutex<BTreeSet<usize>>,
+    default_stream: OnceLock<Arc<Stream>>,
+    pub(crate) running_streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+impl Device {
+    fn new(id: usize, spec: DeviceSpec) -> Self {
+        Device {
+            id,
+            spec: RwLock::new(spec),
+            used: AtomicU64::new(0),
+            sticky: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
+            primary_references: AtomicUsize::new(0),
+            launches: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
+            pending_collectives: AtomicUsize::new(0),
+            peers: Mutex::new(BTreeSet::new()),
+            default_stream: OnceLock::new(),
+            running_streams: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn spec(&self) -> DeviceSpec {
+        self.spec.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads one thing of the description without a copy of the whole.
+    pub(crate) fn read<T>(&self, part: impl FnOnce(&DeviceSpec) -> T) -> T {
+        part(&self.spec.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut DeviceSpec)) {
+        change(&mut self.spec.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The sticky error, if any.
+    pub(crate) fn healthy(&self) -> Cu<()> {
+        match self.sticky.load(Ordering::Acquire) {
+            0 => Ok(()),
+            error => Err(error),
+        }
+    }
+
+    /// Keeps the first error.
+    pub(crate) fn fail(&self, error: u32) {
+        let _ = self.sticky.compare_exchange(0, error, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    pub(crate) fn lose(&self, error: u32) {
+        self.lost.store(error, Ordering::Release);
+        self.sticky.store(error, Ordering::Release);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire) != 0
+    }
+
+    /// A new context: forgets the error, but not a loss.
+    pub(crate) fn forget_error(&self) {
+        self.sticky.store(self.lost.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    pub(crate) fn revive(&self) {
+        self.lost.store(0, Ordering::Release);
+        self.sticky.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn default_stream(&self) -> Arc<Stream> {
+        self.default_stream.get_or_init(|| Stream::start(self.id)).clone()
+    }
+
+    /// All streams of the device whose threads run: also destroyed ones that have work left.
+    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
+        let mut running = lock(&self.running_streams);
+        running.retain(|stream| stream.strong_count() > 0);
+        running.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Waits for all streams, then answers the sticky error.
+    pub(crate) fn synchronize(&self) -> Cu<()> {
+        self.streams().iter().for_each(|s| s.synchronize());
+        self.healthy()
+    }
+}
+
+/// What may change while programs run.
+pub(crate) struct Settings {
+    pub(crate) order: AtomicU32,
+    pub(crate) alignment: AtomicUsize,
+    pub(crate) poison: AtomicBool,
+    pub(crate) threads: AtomicUsize,
+    pub(crate) strict: AtomicBool,
+    pub(crate) peer_access: AtomicBool,
+    pub(crate) driver_version: AtomicU32,
+}
+
+impl Settings {
+    fn new(script: &Script) -> Self {
+        let settings = Settings {
+            order: AtomicU32::new(0),
+            alignment: AtomicUsize::new(0),
+            poison: AtomicBool::new(false),
+            threads: AtomicUsize::new(0),
+            strict: AtomicBool::new(false),
+            peer_access: AtomicBool::new(false),
+            driver_version: AtomicU32::new(0),
+        };
+        settings.set(script);
+        settings
+    }
+
+    pub(crate) fn set(&self, script: &Script) {
+        self.set_order(script.order);
+        self.set_alignment(script.alignment);
+        self.poison.store(script.poison, Ordering::Relaxed);
+        self.threads.store(script.threads.max(1), Ordering::Relaxed);
+        self.strict.store(script.strict, Ordering::Relaxed);
+        self.peer_access.store(script.peer_access, Ordering::Relaxed);
+        self.driver_version.store(script.driver_version.max(0) as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_order(&self, order: Order) {
+        self.order.store(order as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_alignment(&self, bytes: usize) {
+        self.alignment.store(bytes.next_power_of_two().clamp(16, 4096), Ordering::Relaxed);
+    }
+}
+
+/// The virtual machine.
+pub(crate) struct Gpu {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) settings: Settings,
+    pub(crate) memory: Memory,
+    pub(crate) faults: Faults,
+    pub(crate) streams: Registry<Stream>,
+    pub(crate) events: Registry<Event>,
+    pub(crate) modules: Registry<Module>,
+    pub(crate) functions: Registry<Function>,
+    pub(crate) started: Instant,
+    violations: Mutex<Vec<String>>,
+    messages: Mutex<Vec<String>>,
+}
+
+/// Messages and violations kept: a test reads a few, an endless run must not fill memory.
+const KEPT_LINES: usize = 1_000;
+
+impl Gpu {
+    fn new(script: &Script) -> Self {
+        let devices = script.devices.iter().cloned().enumerate().map(|(id, spec)| Device::new(id, spec)).collect();
+        Gpu {
+            devices,
+            settings: Settings::new(script),
+            memory: Memory::default(),
+            faults: Faults::new(&script.faults),
+            streams: Registry::new(0x5700_0000),
+            events: Registry::new(0xE700_0000),
+            modules: Registry::new(0x3000_0000),
+            functions: Registry::new(0xF000_0000),
+            started: Instant::now(),
+            violations: Mutex::default(),
+            messages: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn device(&self, id: usize) -> Cu<&Device> {
+        self.devices.get(id).ok_or(code::INVALID_DEVICE)
+    }
+
+    /// Tells a person what went wrong, on standard error and to the test.
+    pub(crate) fn tell(&self, message: String) {
+        eprintln!("virtual gpu: {message}");
+        let mut messages = lock(&self.messages);
+        if messages.len() < KEPT_LINES {
+            messages.push(message);
+        }
+    }
+
+    /// Notes a call that could deadlock beside a pending collective; fails it in strict mode.
+    pub(crate) fn check_collectives(&self, device: usize, call: &str) -> Cu<()> {
+        if self.devices[device].pending_collectives.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let mut violations = lock(&self.violations);
+        if violations.len() < KEPT_LINES {
+            violations.push(format!("{call} on device {device} while a collective is pending"));
+        }
+        if self.settings.strict.load(Ordering::Relaxed) { Err(code::NOT_PERMITTED) } else { Ok(()) }
+    }
+
+    pub(crate) fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.violations))
+    }
+
+    pub(crate) fn take_messages(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.messages))
+    }
+}
+
+static GPU: OnceLock<Gpu> = OnceLock::new();
+
+/// The machine; built at first use from the script that the environment names.
+pub(crate) fn gpu() -> &'static Gpu {
+    GPU.get_or_init(|| Gpu::new(&script_of_environment()))
+}
+
+/// Builds the machine from a script; `false` where it was already built.
+pub(crate) fn build(script: &Script) -> bool {
+    let mut built = false;
+    GPU.get_or_init(|| {
+        built = true;
+        Gpu::new(script)
+    });
+    built
+}
+
+/// The script named by `VGPU_SCRIPT`. A broken one ends the process: a test that runs on other devices than it asked for
+/// proves nothing.
+fn script_of_environment() -> Script {
+    let Some(path) = std::env::var_os("VGPU_SCRIPT") else { return Script::default() };
+    let read = std::fs::read(&path).map_err(|e| e.to_string());
+    match read.and_then(|text| serde_json::from_slice(&text).map_err(|e| e.to_string())) {
+        Ok(script) => script,
+        Err(error) => {
+            eprintln!("virtual gpu: cannot read the script {}: {error}", path.display());
+            std::process::abort()
+        }
+    }
+}
+
+thread_local! {
+    /// Device of the thread's current context.
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+pub(crate) fn set_current(device: Option<usize>) {
+    CURRENT.set(device);
+}
+
+/// Device of the current context, healthy or not.
+pub(crate) fn current_unchecked() -> Option<&'static Device> {
+    CURRENT.get().and_then(|id| gpu().devices.get(id))
+}
+
+/// Device of the current context; its sticky error where it has one.
+pub(crate) fn current() -> Cu<&'static Device> {
+    let device = current_unchecked().ok_or(code::INVALID_CONTEXT)?;
+    device.healthy()?;
+    Ok(device)
+}

@@ -1,0 +1,203 @@
+//! Streams: one thread and one queue each, truly asynchronous, so that a forgotten wait shows; and events between them.
+
+use crate::clock::{self, Nanoseconds};
+use crate::state::{Cu, Device, code, gpu, lock};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Takes the modelled time at which it starts and answers the one at which it ends.
+type Work = Box<dyn FnOnce(Nanoseconds) -> Nanoseconds + Send>;
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Nanoseconds, Work)>,
+    running: bool,
+    closed: bool,
+}
+
+/// A stream of a device.
+pub(crate) struct Stream {
+    pub(crate) device: usize,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    idle: Condvar,
+    time: AtomicU64,
+}
+
+impl Stream {
+    /// A stream with its thread.
+    pub(crate) fn start(device: usize) -> Arc<Stream> {
+        let stream = Arc::new(Stream {
+            device,
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            idle: Condvar::new(),
+            time: AtomicU64::new(0),
+        });
+        lock(&gpu().devices[device].running_streams).push(Arc::downgrade(&stream));
+        let own = stream.clone();
+        let thread = std::thread::Builder::new().name(format!("vgpu-stream-{device}"));
+        if let Err(error) = thread.spawn(move || own.run()) {
+            gpu().tell(format!("cannot start a stream's thread: {error}"));
+            std::process::abort();
+        }
+        stream
+    }
+
+    fn run(&self) {
+        while let Some((issued, work)) = self.next() {
+            let end = work(issued.max(self.time()));
+            self.time.fetch_max(end, Ordering::AcqRel);
+            let mut queue = lock(&self.queue);
+            queue.running = false;
+            if queue.waiting.is_empty() {
+                self.idle.notify_all();
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(Nanoseconds, Work)> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(next) = queue.waiting.pop_front() {
+                queue.running = true;
+                return Some(next);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Queues work that happens whether or not the device is healthy.
+    pub(crate) fn push(&self, work: impl FnOnce(Nanoseconds) -> Nanoseconds + Send + 'static) {
+        lock(&self.queue).waiting.push_back((clock::host_time(), Box::new(work)));
+        self.arrived.notify_one();
+    }
+
+    /// Queues work of a known cost that a failed device leaves out.
+    pub(crate) fn submit(&self, cost: Nanoseconds, work: impl FnOnce(&'static Device) + Send + 'static) {
+        let id = self.device;
+        self.push(move |start| {
+            let device = &gpu().devices[id];
+            if device.healthy().is_err() {
+                return start;
+            }
+            work(device);
+            start + cost
+        });
+    }
+
+    /// Waits until all is done.
+    pub(crate) fn synchronize(&self) {
+        let mut queue = lock(&self.queue);
+        while queue.running || !queue.waiting.is_empty() {
+            queue = self.idle.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(queue);
+        clock::host_waited_until(self.time());
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        let queue = lock(&self.queue);
+        !queue.running && queue.waiting.is_empty()
+    }
+
+    /// Ends the thread once the queue is empty.
+    pub(crate) fn close(&self) {
+        lock(&self.queue).closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Modelled time at which the last finished work ended.
+    pub(crate) fn time(&self) -> Nanoseconds {
+        self.time.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Default)]
+struct Records {
+    issued: u64,
+    done: u64,
+    time: Nanoseconds,
+}
+
+/// An event; only its latest record counts, as with the driver.
+#[derive(Default)]
+pub(crate) struct Event {
+    records: Mutex<Records>,
+    changed: Condvar,
+    /// Created without timing.
+    pub(crate) untimed: bool,
+}
+
+impl Event {
+    pub(crate) fn new(untimed: bool) -> Arc<Event> {
+        Arc::new(Event { untimed, ..Event::default() })
+    }
+
+    /// Records the event in a stream.
+    pub(crate) fn record(self: Arc<Self>, stream: &Stream) {
+        let number = {
+            let mut records = lock(&self.records);
+            records.issued += 1;
+            records.issued
+        };
+        stream.push(move |start| {
+            let mut records = lock(&self.records);
+            if number > records.done {
+                (records.done, records.time) = (number, start);
+            }
+            self.changed.notify_all();
+            start
+        });
+    }
+
+    /// Lets a stream wait for the latest record.
+    pub(crate) fn hold(self: Arc<Self>, stream: &Stream) {
+        let number = lock(&self.records).issued;
+        if number > 0 {
+            stream.push(move |start| start.max(self.wait(number)));
+        }
+    }
+
+    fn wait(&self, number: u64) -> Nanoseconds {
+        let mut records = lock(&self.records);
+        while records.done < number {
+            records = self.changed.wait(records).unwrap_or_else(PoisonError::into_inner);
+        }
+        records.time
+    }
+
+    /// Lets this thread wait for the latest record.
+    pub(crate) fn synchronize(&self) {
+        let number = lock(&self.records).issued;
+        clock::host_waited_until(self.wait(number));
+    }
+
+    /// `NOT_READY` while the latest record is pending.
+    pub(crate) fn query(&self) -> Cu<()> {
+        let records = lock(&self.records);
+        if records.done < records.issued { Err(code::NOT_READY) } else { Ok(()) }
+    }
+
+    /// Modelled milliseconds from `earlier` to this event.
+    pub(crate) fn milliseconds_since(&self, earlier: &Event) -> Cu<f32> {
+        if self.untimed || earlier.untimed {
+            return Err(code::INVALID_HANDLE);
+        }
+        let (to, from) = (self.finished()?, earlier.finished()?);
+        Ok((to as f64 - from as f64) as f32 / 1e6)
+    }
+
+    fn finished(&self) -> Cu<Nanoseconds> {
+        let records = lock(&self.records);
+        match (records.issued, records.done) {
+            (0, _) => Err(code::INVALID_HANDLE),
+            (issued, done) if done < issued => Err(code::NOT_READY),
+            _ => Ok(records.time),
+        }
+    }
+}
