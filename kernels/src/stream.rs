@@ -157,8 +157,13 @@ impl Stream {
         }
     }
 
+    /// The stream of a CUDA device.
+    pub(crate) fn queue(&self) -> Option<&Queue> {
+        self.cuda.as_ref()
+    }
+
     #[track_caller]
-    fn own(&self, op: &str, name: &str, buffer: &Buffer, dtype: DType) {
+    pub(crate) fn own(&self, op: &str, name: &str, buffer: &Buffer, dtype: DType) {
         assert!(self.device.same(buffer.device()), "{op}: `{name}` belongs to another device");
         assert!(buffer.dtype() == dtype, "{op}: `{name}` holds {:?}, {dtype:?} is wanted", buffer.dtype());
     }

@@ -191,7 +191,6 @@ pub(super) const NCCL: Wanted = Wanted {
         "ncclCommAbort",
         "ncclCommGetAsyncError",
         "ncclAllReduce",
-        "ncclGetErrorString",
     ],
     version: ("ncclGetVersion", |version, _| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)),
 };

@@ -10,6 +10,7 @@
 
 mod alias;
 mod blas;
+mod communicator;
 mod compile;
 mod cubins;
 mod devices;
@@ -24,6 +25,7 @@ mod memory;
 mod queue;
 mod signature;
 
+pub use communicator::{Communicator, UniqueId};
 pub use devices::{DeviceInfo, devices};
 pub use failure::{DeviceError, DeviceFailure, FailureKind};
 pub use libraries::{Libraries, Library, Presence, libraries};
