@@ -24,7 +24,7 @@ const NICE: i32 = 5;
 const NICE_TEXT: &[u8] = b"5";
 
 /// Variables a trainer may see: where things are and how to speak, nothing that could be a secret.
-const ENVIRONMENT: [&str; 13] = [
+const ENVIRONMENT: [&str; 15] = [
     "PATH",
     "HOME",
     "USER",
@@ -34,6 +34,8 @@ const ENVIRONMENT: [&str; 13] = [
     "XDG_CACHE_HOME",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
+    "CONDA_PREFIX",
+    "VIRTUAL_ENV",
     "RUST_BACKTRACE",
     "RUST_LOG",
     "CUDA_VISIBLE_DEVICES",

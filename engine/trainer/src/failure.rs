@@ -1,6 +1,6 @@
 //! Failures of devices as problems: before the work begins, and under way, where a device ends its thread by a panic.
 
-use kernels::{DeviceError, DeviceFailure, FailureKind};
+use kernels::cuda::{DeviceError, DeviceFailure, FailureKind};
 use protocol::{Code, Problem};
 use std::any::Any;
 

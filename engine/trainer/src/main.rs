@@ -8,6 +8,8 @@ use trainer::process::Bounded;
 static ALLOCATOR: Bounded = Bounded;
 
 fn main() -> ExitCode {
+    // SAFETY: nothing has started a thread yet.
+    unsafe { kernels::cuda::prepare_process() };
     trainer::process::set_name();
     trainer::verb::main(std::env::args_os().skip(1).collect())
 }

@@ -10,8 +10,8 @@ use crate::optimizer::AdamW;
 use crate::step::{Learner, Progress, StepOutcome, step};
 use crate::weights::WeightSource;
 use formats::model_folder::SpecialIds;
-use kernels::Device;
 use kernels::group::Group;
+use kernels::{Device, Stream};
 use protocol::plan::Plan;
 use protocol::{Code, Outcome, Problem};
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,11 @@ impl Rank {
         let (progress, batch) = (Progress::default(), MicroBatch::default());
         let special_ids = weights.special_ids();
         Ok(Rank { plan: plan.clone(), rank, model, optimizer, progress, best: None, special_ids, batch })
+    }
+
+    /// Order of work on its device.
+    pub fn stream(&self) -> &Stream {
+        self.model.stream()
     }
 
     /// From now on each step is one of all ranks of this group.

@@ -71,7 +71,8 @@ impl Ranks {
         broken: &Broken,
     ) -> Outcome<(Ranks, Vec<Step>)> {
         let world = plan.devices.len() as u32;
-        let others = (1..world).map(|rank| Follower::start(plan, rank, from, rows, broken)).collect::<Outcome<Vec<_>>>()?;
+        let others =
+            (1..world).map(|rank| Follower::start(plan, rank, from, rows, broken)).collect::<Outcome<Vec<_>>>()?;
         let device = device(plan, 0)?;
         let (mut first, unjournaled) = made(plan, 0, &device, from)?;
         for other in &others {
@@ -79,8 +80,8 @@ impl Ranks {
         }
         if world > 1 {
             let id = UniqueId::new().map_err(|e| failure::of_device("the group of all cards", &e))?;
-            others.iter().for_each(|other| other.tell(Order::Join(id.clone())));
-            join(&mut first, &device, 0, world, id)?;
+            others.iter().for_each(|other| other.tell(Order::Join(id)));
+            join(&mut first, 0, world, id)?;
             for other in &others {
                 other.hear(|answer| if let Answer::Joined(joined) = answer { Some(joined) } else { None })?;
             }
@@ -168,7 +169,7 @@ fn follow(
     for order in orders {
         match order {
             Order::Join(id) => {
-                let joined = join(&mut state, &device, rank, plan.devices.len() as u32, id);
+                let joined = join(&mut state, rank, plan.devices.len() as u32, id);
                 let _ = answers.send(Answer::Joined(joined));
             }
             Order::Step => {
@@ -187,9 +188,9 @@ fn made(plan: &Plan, rank: u32, device: &Device, from: Option<&Restore>) -> Outc
     }
 }
 
-fn join(state: &mut Rank, device: &Device, rank: u32, world: u32, id: UniqueId) -> Outcome<()> {
-    let group = Group::nccl(device, rank as usize, world as usize, id);
-    state.join(group.map_err(|e| failure::of_device(device.name(), &e))?);
+fn join(state: &mut Rank, rank: u32, world: u32, id: UniqueId) -> Outcome<()> {
+    let group = Group::nccl(state.stream(), rank as usize, world as usize, id);
+    state.join(group.map_err(|e| failure::of_device("the group of all cards", &e))?);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ pub mod bench;
 pub mod evaluate;
 pub mod export;
 pub mod generate;
+pub mod probe;
 pub mod read;
 pub mod run;
 mod subject;
@@ -32,7 +33,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// Carries out the verb that the arguments name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let Some((verb, rest)) = arguments.split_first() else {
-        return misused(usage("no verb is given: run, read, generate, evaluate, export or bench"));
+        return misused(usage("no verb is given: run, read, generate, evaluate, export, probe or bench"));
     };
     if verb == "run" {
         return match run::Arguments::parse(rest) {
@@ -50,6 +51,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Some("evaluate") => answered(&mut lines, evaluate::main),
         Some("export") => answered(&mut lines, export::main),
         Some("bench") => answered(&mut lines, bench::main),
+        Some("probe") => answered(&mut lines, probe::main),
         _ => return misused(usage(format!("\"{}\" is no verb of anneal-trainer", verb.display()))),
     };
     ExitCode::from(lines.end(answer))

@@ -204,7 +204,10 @@ impl<'a> Cycle<'a> {
     /// Evaluates where it is due, and saves a state that is among the best.
     fn evaluate(&mut self) -> Outcome<()> {
         let (every, step) = (self.plan.run.evaluate_every, self.done());
-        if every == 0 || self.evaluation.rows() == 0 || !(step.is_multiple_of(every) || self.ranks.first().is_finished()) {
+        if every == 0
+            || self.evaluation.rows() == 0
+            || !(step.is_multiple_of(every) || self.ranks.first().is_finished())
+        {
             return Ok(());
         }
         let (link, clock) = (self.link, self.clock);
@@ -259,7 +262,8 @@ impl<'a> Cycle<'a> {
         }
         self.link.alive("saving");
         self.forget_journaled();
-        let Saved { event, warnings } = self.shelf.save(self.ranks.first(), self.unjournaled.make_contiguous(), self.clock)?;
+        let Saved { event, warnings } =
+            self.shelf.save(self.ranks.first(), self.unjournaled.make_contiguous(), self.clock)?;
         self.link.set_patience(self.shelf.patience());
         eprintln!("step {}: saved", self.done());
         self.link.event(event);

@@ -72,7 +72,7 @@ fn attempt(arguments: &Arguments, link: &Arc<Link>) -> u8 {
     let broken: Broken = Arc::new(move |problem| leave_broken(&told, problem));
     match catch_unwind(AssertUnwindSafe(|| run(arguments, link, &broken))) {
         Ok(status) => status,
-        Err(panic) if panic.is::<kernels::DeviceFailure>() => leave_broken(link, failure::of_panic(&*panic)),
+        Err(panic) if panic.is::<kernels::cuda::DeviceFailure>() => leave_broken(link, failure::of_panic(&*panic)),
         Err(panic) => resume_unwind(panic),
     }
 }
@@ -91,20 +91,17 @@ fn run(arguments: &Arguments, link: &Link, broken: &Broken) -> u8 {
         Ok(opened) => opened,
         Err(problem) => return failed(link, open::safe_step(&arguments.folder, &RealDisk), problem),
     };
-    eprintln!("run {}: {} steps done of {}", opened.run.id(), opened.ranks.first().progress().step, opened.plan.run.steps);
+    eprintln!(
+        "run {}: {} steps done of {}",
+        opened.run.id(),
+        opened.ranks.first().progress().step,
+        opened.plan.run.steps
+    );
     let (train, evaluation) = (Rows(opened.cache.train()), Rows(opened.cache.evaluation()));
     let best = open::best_evaluations(&opened.run, &opened.plan, opened.ranks.first());
     let shelf = Shelf::new(&RealDisk, &opened.run, &opened.plan, opened.restored.as_ref(), best, clock());
-    let mut cycle = Cycle::new(
-        &opened.plan,
-        opened.ranks,
-        &train,
-        &evaluation,
-        link,
-        shelf,
-        &clock,
-        opened.unjournaled,
-    );
+    let mut cycle =
+        Cycle::new(&opened.plan, opened.ranks, &train, &evaluation, link, shelf, &clock, opened.unjournaled);
     match cycle.run(opened.warnings) {
         Ok(End::Finished | End::Left | End::Orphaned) => DONE,
         Err(problem) => failed(link, cycle.safe_step(), problem),

@@ -5,6 +5,7 @@ use super::cycle::{Cycle, End};
 use super::open::{self, Rows};
 use super::shelf::Shelf;
 use crate::link::Link;
+use crate::ranks::Broken;
 use formats::sample::Sample;
 use formats::tokens::{CacheHead, CacheWriter, Set};
 use protocol::event::Step;
@@ -16,6 +17,7 @@ use protocol::{Code, Event, JobSpec, Outcome, Problem, limits};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use store::checkpoint;
@@ -74,16 +76,15 @@ impl Toy {
     }
 
     fn drive(&self, disk: &dyn Disk, link: &Link) -> Outcome<End> {
-        let opened = open::open(&self.folder, disk, link)?;
+        let opened = open::open(&self.folder, disk, link, &nobody_breaks())?;
         let start = Instant::now();
         let clock = move || start.elapsed();
         let (train, evaluation) = (Rows(opened.cache.train()), Rows(opened.cache.evaluation()));
-        let best = open::best_evaluations(&opened.run, &opened.plan, &opened.rank);
+        let best = open::best_evaluations(&opened.run, &opened.plan, opened.ranks.first());
         let shelf = Shelf::new(disk, &opened.run, &opened.plan, opened.restored.as_ref(), best, clock());
         let unjournaled = opened.unjournaled;
-        let (plan, device) = (&opened.plan, &opened.device);
-        Cycle::new(plan, opened.rank, device, &train, &evaluation, link, shelf, &clock, unjournaled)
-            .run(opened.warnings)
+        let plan = &opened.plan;
+        Cycle::new(plan, opened.ranks, &train, &evaluation, link, shelf, &clock, unjournaled).run(opened.warnings)
     }
 
     fn finished(&self) -> Ended {
@@ -116,6 +117,10 @@ impl Toy {
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(&path, bytes).unwrap();
     }
+}
+
+fn nobody_breaks() -> Broken {
+    Arc::new(|problem| panic!("{problem}"))
 }
 
 struct Ended {
@@ -479,7 +484,7 @@ fn a_resumed_run_still_keeps_the_best_evaluations_of_before() {
     }
     journal.flush().unwrap();
     let (ours, _theirs) = UnixStream::pair().unwrap();
-    let opened = open::open(&toy.folder, &RealDisk, &Link::open(ours, || {}).unwrap()).unwrap();
+    let opened = open::open(&toy.folder, &RealDisk, &Link::open(ours, || {}).unwrap(), &nobody_breaks()).unwrap();
     let mut evaluated: Vec<(f64, u64)> = first
         .events()
         .iter()
@@ -488,7 +493,7 @@ fn a_resumed_run_still_keeps_the_best_evaluations_of_before() {
             _ => None,
         })
         .collect();
-    let mut told = open::best_evaluations(&opened.run, &opened.plan, &opened.rank);
+    let mut told = open::best_evaluations(&opened.run, &opened.plan, opened.ranks.first());
     evaluated.sort_by(|a, b| a.0.total_cmp(&b.0));
     told.sort_by(|a, b| a.0.total_cmp(&b.0));
     assert_eq!(told, evaluated);
