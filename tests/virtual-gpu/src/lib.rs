@@ -47,14 +47,17 @@
 
 mod blas;
 mod clock;
+mod collective;
 mod driver;
 mod inject;
 mod install;
 mod kernel;
 mod memory;
+mod nccl;
 mod nvml;
 mod nvrtc;
 mod product;
+mod reduce;
 mod script;
 mod state;
 mod stream;

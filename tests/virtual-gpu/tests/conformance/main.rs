@@ -1,5 +1,6 @@
 //! The double through the bindings that the product uses: what must work, and what must fail as it does on a GPU.
 
+mod collectives;
 mod faults;
 mod kernels;
 mod memory;
