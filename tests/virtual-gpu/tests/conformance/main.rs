@@ -3,7 +3,10 @@
 mod collectives;
 mod faults;
 mod kernels;
+mod loading;
 mod memory;
+mod modelled_time;
+mod monitoring;
 mod products;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, sys};
