@@ -2,6 +2,7 @@
 
 use crate::random::philox;
 use crate::{Buffer, Compute, DType, Device, Element, Stream, cuda};
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use virtual_gpu::{Order, Script};
 
@@ -77,6 +78,27 @@ pub(crate) fn cuda_is_there() -> bool {
 /// Whether the CUDA device is the virtual one, which can be told to fail.
 pub(crate) fn cuda_is_virtual() -> bool {
     cuda_is_there() && std::env::var_os("ANNEAL_GPU").is_none_or(|wanted| wanted != "real")
+}
+
+/// Set in the process that a test starts for itself.
+const CHILD: &str = "ANNEAL_TEST_CHILD";
+
+/// In a process that [`alone`] started for the test `name`: the folder it was given.
+pub(crate) fn in_child(name: &str) -> Option<String> {
+    let (of, folder) = std::env::var(CHILD).ok()?.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()))?;
+    (of == name).then_some(folder)
+}
+
+/// Runs the test `name` in a process of its own, where no library is loaded, with these paths in its environment. It fails
+/// where the other one does.
+#[track_caller]
+pub(crate) fn alone(name: &str, folder: &Path, variables: &[(&str, &Path)]) {
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again.args([name, "--exact", "--nocapture"]).env(CHILD, format!("{name} {}", folder.display()));
+    again.env_remove("LD_LIBRARY_PATH").env_remove("CONDA_PREFIX").env_remove("VIRTUAL_ENV");
+    let output = again.envs(variables.iter().copied()).output().unwrap();
+    let words = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&words));
 }
 
 /// Devices of the virtual machine: 0 to 3 work, the others are there to fail.
