@@ -319,7 +319,8 @@ impl Control {
         self.tell(Request::Revive { device });
     }
 
-    /// Calls that could have deadlocked beside a pending collective since the last call.
+    /// What went against a rule without failing since the last call: calls that could deadlock beside a pending collective,
+    /// writes just outside a buffer.
     pub fn violations(self) -> Vec<String> {
         self.read(Request::Violations)
     }

@@ -1,7 +1,8 @@
 //! Buffers between guard pages: device memory and pinned host memory, with exact accounting.
 //!
-//! A buffer ends at a guard page, but for its alignment, so that a kernel which runs past its end or before its start is
-//! stopped by the processor. Freed ranges stay reserved for a while, so that a late access is stopped too.
+//! A buffer ends at a guard page, but for its alignment, so that a kernel which runs past its end is stopped by the
+//! processor. What lies between a buffer and its guards holds a pattern that is looked at when the buffer is freed. Freed
+//! ranges stay reserved for a while, so that a late access is stopped too.
 //! Addresses are the process's own: a host access to device memory is *not* noticed.
 
 use crate::state::{Cu, code, gpu, lock};
@@ -10,6 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 const PAGE: usize = 4096;
+/// Written between a buffer and its guards.
+const PATTERN: u8 = 0xA5;
 /// Freed ranges kept unmapped and reserved.
 const KEPT_FREED: usize = 512;
 
@@ -26,6 +29,24 @@ struct Buffer {
     mapped: usize,
     size: usize,
     home: Home,
+}
+
+impl Buffer {
+    /// What lies between the guards and a buffer, before and after it: start and bytes.
+    fn margins(&self, start: usize) -> [(usize, usize); 2] {
+        let (first, last) = (self.base + PAGE, self.base + self.mapped - PAGE);
+        [(first, start - first), (start + self.size, last - start - self.size)]
+    }
+
+    fn check_margins(&self, start: usize) {
+        for (from, bytes) in self.margins(start) {
+            // SAFETY: the margins lie inside the mapping, which nobody else frees.
+            let margin = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
+            if let Some(at) = margin.iter().position(|byte| *byte != PATTERN) {
+                gpu().note(format!("something was written {}", place(from + at, start, self)));
+            }
+        }
+    }
 }
 
 /// A live range.
@@ -65,7 +86,12 @@ impl Memory {
             // SAFETY: the range was mapped above and nobody else knows it yet.
             unsafe { std::ptr::write_bytes(start as *mut u8, 0xFF, padded) };
         }
-        lock(&self.live).insert(start, Buffer { base, mapped, size, home });
+        let buffer = Buffer { base, mapped, size, home };
+        for (from, bytes) in buffer.margins(start) {
+            // SAFETY: the margins lie inside the mapping, between guards and buffer.
+            unsafe { std::ptr::write_bytes(from as *mut u8, PATTERN, bytes) };
+        }
+        lock(&self.live).insert(start, buffer);
         Ok(start)
     }
 
@@ -98,6 +124,7 @@ impl Memory {
             buffer
         };
         self.uncount(buffer.home, buffer.size);
+        buffer.check_margins(start);
         self.retire(start, buffer);
         Ok(())
     }

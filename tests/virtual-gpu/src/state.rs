@@ -272,15 +272,21 @@ impl Gpu {
         }
     }
 
+    /// Notes what went against a rule without failing.
+    pub(crate) fn note(&self, violation: String) {
+        eprintln!("virtual gpu: violation: {violation}");
+        let mut violations = lock(&self.violations);
+        if violations.len() < KEPT_LINES {
+            violations.push(violation);
+        }
+    }
+
     /// Notes a call that could deadlock beside a pending collective; fails it in strict mode.
     pub(crate) fn check_collectives(&self, device: usize, call: &str) -> Cu<()> {
         if self.devices[device].pending_collectives.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let mut violations = lock(&self.violations);
-        if violations.len() < KEPT_LINES {
-            violations.push(format!("{call} on device {device} while a collective is pending"));
-        }
+        self.note(format!("{call} on device {device} while a collective is pending"));
         if self.settings.strict.load(Ordering::Relaxed) { Err(code::NOT_PERMITTED) } else { Ok(()) }
     }
 
