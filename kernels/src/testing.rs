@@ -63,9 +63,14 @@ pub(crate) fn cuda_device(compute: Compute) -> Option<Device> {
 
 /// Whether there is a CUDA device: the virtual one, or with `ANNEAL_GPU=real` a real one. Without, says so once.
 pub(crate) fn cuda_is_there() -> bool {
+    cuda_with(&Script::with_devices(DEVICES, 2 << 30))
+}
+
+/// As [`cuda_is_there`], where the virtual one is as `script` says: for processes of their own.
+pub(crate) fn cuda_with(script: &Script) -> bool {
     static WHY_NOT: OnceLock<Option<String>> = OnceLock::new();
     let why_not = WHY_NOT.get_or_init(|| {
-        let why_not = match virtual_gpu::install(&Script::with_devices(DEVICES, 2 << 30)) {
+        let why_not = match virtual_gpu::install(script) {
             Ok(_) if cuda::libraries().usable() => None,
             Ok(_) => Some(format!("{:?}", cuda::libraries())),
             Err(why) => Some(why.to_string()),
