@@ -75,8 +75,11 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cuda_is_there, uniform};
-    use crate::{Compute, Device};
+    use crate::matmul::{self, Shape};
+    use crate::testing::{alone, cuda_is_there, cuda_is_virtual, cuda_with, in_child, uniform};
+    use crate::{Compute, Device, reduce};
+    use std::path::Path;
+    use virtual_gpu::Script;
 
     /// Each rank's result of two sums in a row, the second over a slice.
     fn ranks(world: usize, len: usize) -> Vec<Vec<f32>> {
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn ranks_get_the_same_sum() {
-        if !cuda_is_there() {
+        if !cuda_is_there() || !crate::cuda::libraries().nccl.is_found() {
             return;
         }
         let there = crate::cuda::devices().unwrap().len();
@@ -113,6 +116,40 @@ mod tests {
             crate::testing::close("sum", &results[0], &wanted, 1e-5);
             assert!(results.iter().all(|result| result == &results[0]), "ranks differ");
             assert_eq!(results, ranks(world, len), "another run differs");
+        }
+    }
+
+    /// A training step's worth of operations on one rank, with sums over the ranks between them.
+    fn train(rank: usize, world: usize, id: UniqueId) {
+        let (device, len) = (Device::cuda(rank, Compute::Bf16).unwrap(), 64 * 64);
+        let stream = device.stream();
+        let shape = Shape { m: 64, n: 64, k: 64 };
+        stream.reserve(matmul::room_bytes(&device, shape)).unwrap();
+        let [x, y, out, sum] = [len, len, len, 1].map(|len| device.alloc(len, DType::F32).unwrap());
+        stream.copy_from_host(&x, &uniform(len, rank as u32));
+        let group = Group::nccl(&stream, rank, world, id).unwrap();
+        for _ in 0..3 {
+            matmul::nt(&stream, &out, &x, &y, shape, 1.0, 0.0);
+            group.all_reduce_sum(&stream, &out);
+            reduce::sum_of_squares(&stream, &sum, &out);
+            group.all_reduce_sum(&stream, &sum);
+            matmul::tn(&stream, &y, &out, &x, shape, 1.0, 1.0);
+            stream.to_host(&sum);
+        }
+    }
+
+    /// Allocating, freeing or loading beside a collective that waits can block both: the virtual GPU notes each such call.
+    #[test]
+    fn between_collectives_nothing_is_allocated() {
+        const NAME: &str = "group::tests::between_collectives_nothing_is_allocated";
+        if in_child(NAME).is_some() {
+            assert!(cuda_with(&Script { strict: true, ..Script::with_devices(2, 1 << 30) }));
+            let id = UniqueId::new().unwrap();
+            std::thread::scope(|scope| (0..2).for_each(|rank| drop(scope.spawn(move || train(rank, 2, id)))));
+            return assert_eq!(virtual_gpu::control().violations(), Vec::<String>::new());
+        }
+        if cuda_is_virtual() {
+            alone(NAME, Path::new("/"), &[]);
         }
     }
 

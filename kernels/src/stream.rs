@@ -97,7 +97,7 @@ impl Stream {
     }
 
     /// Makes `bytes` of room for what operations need beside their buffers, so that none allocates later:
-    /// [`crate::matmul::room_bytes`] of the largest product, and 4 bytes a token and head for the gradient of attention.
+    /// the most that [`crate::matmul::room_bytes`] and [`crate::attention::room_bytes`] say of any shape to come.
     /// Room grows by itself where this was not called. Not counted in [`Device::bytes_in_use`]. A CPU needs none.
     ///
     /// # Errors

@@ -2,7 +2,9 @@
 
 use crate::random::philox;
 use crate::{Buffer, Compute, DType, Device, Element, Stream, cuda};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use virtual_gpu::{Order, Script};
 
 /// Backends whose results are the same bits. Between groups they agree within the tolerance of each test.
 pub(crate) enum Backends {
@@ -39,8 +41,8 @@ impl Backends {
                 devices.iter().for_each(|(name, device)| compare(name, body(&Bench::new(device))));
             }
             Backends::Cuda(device) => {
-                for order in ["forward", "reverse", "random", "forward again"] {
-                    in_order(order, || compare(order, body(&Bench::new(device))));
+                for order in [Order::Forward, Order::Reverse, Order::Random, Order::Forward] {
+                    in_order(order, || compare(&format!("{order:?}"), body(&Bench::new(device))));
                 }
             }
         }
@@ -59,20 +61,63 @@ pub(crate) fn cuda_device(compute: Compute) -> Option<Device> {
     DEVICES[usize::from(compute == Compute::Bf16)].get_or_init(open).clone()
 }
 
-/// Whether CUDA's libraries are there; the virtual GPU is one of them. Without, says so once.
+/// Whether there is a CUDA device: the virtual one, or with `ANNEAL_GPU=real` a real one. Without, says so once.
 pub(crate) fn cuda_is_there() -> bool {
-    static THERE: OnceLock<bool> = OnceLock::new();
-    *THERE.get_or_init(|| {
-        let there = cuda::libraries().usable();
-        if !there {
-            eprintln!("skipped: no CUDA device ({:?})", cuda::libraries());
-        }
-        there
-    })
+    cuda_with(&Script::with_devices(DEVICES, 2 << 30))
 }
 
-/// Runs `work` while a virtual GPU takes threads in this order.
-fn in_order(_order: &str, work: impl FnOnce()) {
+/// As [`cuda_is_there`], where the virtual one is as `script` says: for processes of their own.
+pub(crate) fn cuda_with(script: &Script) -> bool {
+    static WHY_NOT: OnceLock<Option<String>> = OnceLock::new();
+    let why_not = WHY_NOT.get_or_init(|| {
+        let why_not = match virtual_gpu::install(script) {
+            Ok(_) if cuda::libraries().usable() => None,
+            Ok(_) => Some(format!("{:?}", cuda::libraries())),
+            Err(why) => Some(why.to_string()),
+        };
+        why_not.inspect(|why| eprintln!("skipped: no CUDA device ({why})"))
+    });
+    why_not.is_none()
+}
+
+/// Whether the CUDA device is the virtual one, which can be told to fail.
+pub(crate) fn cuda_is_virtual() -> bool {
+    cuda_is_there() && std::env::var_os("ANNEAL_GPU").is_none_or(|wanted| wanted != "real")
+}
+
+/// Set in the process that a test starts for itself.
+const CHILD: &str = "ANNEAL_TEST_CHILD";
+
+/// In a process that [`alone`] started for the test `name`: the folder it was given.
+pub(crate) fn in_child(name: &str) -> Option<String> {
+    let (of, folder) = std::env::var(CHILD).ok()?.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()))?;
+    (of == name).then_some(folder)
+}
+
+/// Runs the test `name` in a process of its own, where no library is loaded, with these paths in its environment. It fails
+/// where the other one does.
+#[track_caller]
+pub(crate) fn alone(name: &str, folder: &Path, variables: &[(&str, &Path)]) {
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again.args([name, "--exact", "--nocapture"]).env(CHILD, format!("{name} {}", folder.display()));
+    again.env_remove("LD_LIBRARY_PATH").env_remove("CONDA_PREFIX").env_remove("VIRTUAL_ENV");
+    let output = again.envs(variables.iter().copied()).output().unwrap();
+    let words = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&words));
+}
+
+/// Devices of the virtual machine: 0 to 3 work, the others are there to fail.
+const DEVICES: usize = 6;
+
+/// Runs `work` while a virtual GPU takes threads in this order; a real one takes its own.
+fn in_order(order: Order, work: impl FnOnce()) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if cuda_is_virtual() {
+        virtual_gpu::control().set_order(order);
+        // Blocks side by side as well: none may wait for another.
+        virtual_gpu::control().set_threads(if order == Order::Random { 2 } else { 1 });
+    }
     work();
 }
 

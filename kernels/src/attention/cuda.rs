@@ -39,7 +39,7 @@ pub(super) fn backward(
     let Outputs { out, lse } = saved;
     let [length, heads, kv_heads, head_dim] = [shape.length, shape.heads, shape.kv_heads, shape.head_dim].map(word);
     let scale = shape.scale;
-    gpu.queue.with_room(4 * lse.len() as u64, |room| {
+    gpu.queue.with_room(super::room_bytes(shape), |room| {
         let delta = Argument::address(room);
         let rows = lse.len();
         gpu.launch("attention_delta", Grid::row(rows.div_ceil(8)), arguments![delta, out, dout, rows, head_dim]);

@@ -110,6 +110,11 @@ pub fn backward(stream: &Stream, to: Gradients<'_>, from: Inputs<'_>, saved: Out
     });
 }
 
+/// Room that the gradient needs on a CUDA stream, for [`Stream::reserve`]: a number for each token and head.
+pub fn room_bytes(shape: Shape) -> u64 {
+    4 * (shape.rows * shape.length * shape.heads) as u64
+}
+
 #[track_caller]
 fn check(op: &str, to: Outputs<'_>, from: Inputs<'_>, shape: Shape) {
     let Shape { rows, length, heads, kv_heads, head_dim, .. } = shape;

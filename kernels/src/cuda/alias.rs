@@ -36,7 +36,7 @@ pub(super) fn load(name: &str, library: &Path, folders: &[PathBuf]) -> Result<li
         let _ = std::fs::remove_file(&file);
         match loaded {
             Ok(loaded) => return Ok(loaded),
-            Err(error) => last = error.to_string(),
+            Err(error) => last = super::libraries::words(&error),
         }
     }
     Err(last)

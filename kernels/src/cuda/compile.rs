@@ -41,6 +41,9 @@ impl Source {
     }
 }
 
+/// Sources that are compiled at once: the first start on a machine waits for this.
+const THREADS: usize = 4;
+
 /// NVRTC, for devices of one compute capability.
 pub(super) struct Compiler {
     architecture: String,
@@ -61,7 +64,15 @@ impl Compiler {
 
     /// Binaries of `sources`, from the cache where it has them.
     pub(super) fn binaries(&self, sources: &[Source]) -> Vec<Result<Vec<u8>, DeviceError>> {
-        sources.iter().map(|source| self.binary(source)).collect()
+        let mut binaries: Vec<_> = sources.iter().map(|_| None).collect();
+        let share = sources.len().div_ceil(THREADS).max(1);
+        std::thread::scope(|scope| {
+            for (to, sources) in binaries.chunks_mut(share).zip(sources.chunks(share)) {
+                let each = |(to, source): (&mut Option<_>, &Source)| *to = Some(self.binary(source));
+                scope.spawn(move || to.iter_mut().zip(sources).for_each(each));
+            }
+        });
+        binaries.into_iter().flatten().collect()
     }
 
     fn binary(&self, source: &Source) -> Result<Vec<u8>, DeviceError> {

@@ -91,8 +91,20 @@ pub(super) struct Wanted {
     /// Files beside it that it loads by name later, by how they begin.
     companions: &'static str,
     symbols: &'static [&'static str],
-    /// A function that writes the version into its arguments, and how the numbers become words.
-    version: (&'static str, fn(i32, i32) -> String),
+    /// The function that tells the version, how, and how its numbers become words.
+    version: &'static str,
+    telling: Telling,
+    words: fn(i32, i32) -> String,
+}
+
+/// How a function tells a version.
+enum Telling {
+    /// It writes one number.
+    One,
+    /// It writes major and minor.
+    Two,
+    /// It returns a number.
+    Returned,
 }
 
 pub(super) const DRIVER: Wanted = Wanted {
@@ -130,7 +142,9 @@ pub(super) const DRIVER: Wanted = Wanted {
         "cuLaunchKernel",
         "cuGetErrorName",
     ],
-    version: ("cuDriverGetVersion", |version, _| format!("{}.{}", version / 1000, version % 1000 / 10)),
+    version: "cuDriverGetVersion",
+    telling: Telling::One,
+    words: |version, _| format!("{}.{}", version / 1000, version % 1000 / 10),
 };
 
 pub(super) const NVRTC: Wanted = Wanted {
@@ -150,7 +164,9 @@ pub(super) const NVRTC: Wanted = Wanted {
         "nvrtcGetProgramLog",
         "nvrtcGetProgramLogSize",
     ],
-    version: ("nvrtcVersion", |major, minor| format!("{major}.{minor}")),
+    version: "nvrtcVersion",
+    telling: Telling::Two,
+    words: |major, minor| format!("{major}.{minor}"),
 };
 
 pub(super) const CUBLAS_LT: Wanted = Wanted {
@@ -174,7 +190,9 @@ pub(super) const CUBLAS_LT: Wanted = Wanted {
         "cublasLtMatrixLayoutCreate",
         "cublasLtMatrixLayoutDestroy",
     ],
-    version: ("", |_, _| String::new()),
+    version: "cublasLtGetVersion",
+    telling: Telling::Returned,
+    words: |version, _| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100),
 };
 
 pub(super) const NCCL: Wanted = Wanted {
@@ -192,7 +210,9 @@ pub(super) const NCCL: Wanted = Wanted {
         "ncclCommGetAsyncError",
         "ncclAllReduce",
     ],
-    version: ("ncclGetVersion", |version, _| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)),
+    version: "ncclGetVersion",
+    telling: Telling::One,
+    words: |version, _| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100),
 };
 
 /// Looks for all libraries, the first time; loads them and keeps them loaded. Never panics.
@@ -226,7 +246,7 @@ fn locate(wanted: &Wanted, folders: &[PathBuf]) -> Result<(PathBuf, String), Str
         match load(wanted, &path) {
             Ok(version) => return Ok((path, version)),
             // What the loader finds nowhere by name is no news.
-            Err(why) if path.is_absolute() => refused.push(why),
+            Err(why) if path.is_absolute() => refused.push(format!("{}: {why}", path.display())),
             Err(_) => {}
         }
     }
@@ -247,7 +267,7 @@ fn already(name: &str) -> Option<Loaded> {
 fn load(wanted: &Wanted, path: &Path) -> Result<String, String> {
     load_companions(wanted, path);
     // SAFETY: the libraries of NVIDIA have no constructors that touch this program.
-    let loaded = unsafe { Loaded::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }.map_err(|e| e.to_string())?;
+    let loaded = unsafe { Loaded::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }.map_err(|e| words(&e))?;
     let version = checked(wanted, loaded)?;
     let named = alias::load(wanted.alias, path, &folders::to_write())?;
     std::mem::forget(named);
@@ -280,33 +300,29 @@ fn checked(wanted: &Wanted, loaded: Loaded) -> Result<String, String> {
     Ok(version)
 }
 
+/// Empty where the library does not tell.
 fn version(wanted: &Wanted, loaded: &Loaded) -> String {
-    let (name, words) = wanted.version;
-    if name.is_empty() {
-        return cublas_version(loaded);
-    }
-    // SAFETY: each of these functions takes one or two pointers to numbers; a second one does no harm on any machine that
-    // CUDA runs on, where arguments that are not looked at are dropped.
-    let Ok(ask) = (unsafe { loaded.get::<unsafe extern "C" fn(*mut i32, *mut i32) -> u32>(name.as_bytes()) }) else {
-        return String::new();
+    let name = wanted.version.as_bytes();
+    let (mut first, mut second) = (0, 0);
+    // SAFETY: the functions have the types that NVIDIA documents, and the numbers live through the calls.
+    let status = unsafe {
+        match wanted.telling {
+            Telling::One => loaded.get::<unsafe extern "C" fn(*mut i32) -> u32>(name).map(|ask| ask(&mut first)),
+            Telling::Two => {
+                let ask = loaded.get::<unsafe extern "C" fn(*mut i32, *mut i32) -> u32>(name);
+                ask.map(|ask| ask(&mut first, &mut second))
+            }
+            Telling::Returned => loaded.get::<unsafe extern "C" fn() -> usize>(name).map(|ask| {
+                first = ask() as i32;
+                0
+            }),
+        }
     };
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both numbers live through the call.
-    match unsafe { ask(&mut major, &mut minor) } {
-        0 => words(major, minor),
-        _ => String::new(),
-    }
+    if status.is_ok_and(|status| status == 0) { (wanted.words)(first, second) } else { String::new() }
 }
 
-/// cuBLASLt returns its version instead of writing it.
-fn cublas_version(loaded: &Loaded) -> String {
-    // SAFETY: the function takes nothing and returns a number.
-    match unsafe { loaded.get::<unsafe extern "C" fn() -> usize>(b"cublasLtGetVersion") } {
-        Ok(ask) => {
-            // SAFETY: as above.
-            let version = unsafe { ask() };
-            format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
-        }
-        Err(_) => String::new(),
-    }
+/// An error of the loader with what lies behind it, where its words are.
+pub(super) fn words(error: &libloading::Error) -> String {
+    let behind = std::error::Error::source(error).map(|source| format!(": {source}"));
+    format!("{error}{}", behind.unwrap_or_default())
 }

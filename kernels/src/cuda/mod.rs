@@ -24,6 +24,8 @@ mod libraries;
 mod memory;
 mod queue;
 mod signature;
+#[cfg(test)]
+mod tests;
 
 pub use communicator::{Communicator, UniqueId};
 pub use devices::{DeviceInfo, devices};

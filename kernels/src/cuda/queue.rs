@@ -20,7 +20,8 @@ pub(crate) struct Queue {
     pub(super) gpu: Arc<Gpu>,
     pub(super) raw: sys::CUstream,
     blas_room: Memory,
-    runs: Memory,
+    /// Held by whoever orders the two stages of a reduction.
+    runs: Mutex<Memory>,
     /// Grows with the shapes that come; its address stays while a caller of `with_room` orders work.
     room: Mutex<(Memory, u64)>,
 }
@@ -35,7 +36,7 @@ impl Queue {
         let room = |bytes| Memory::raw(gpu, bytes).unwrap_or_else(|error| no_room(gpu, &error));
         let (blas_room, runs, none) = (room(BLAS_BYTES), room(8 * RUNS_MAX as u64), room(0));
         let raw = gpu.expect("stream", stream::create(stream::StreamKind::NonBlocking));
-        Queue { gpu: Arc::clone(gpu), raw, blas_room, runs, room: Mutex::new((none, 0)) }
+        Queue { gpu: Arc::clone(gpu), raw, blas_room, runs: Mutex::new(runs), room: Mutex::new((none, 0)) }
     }
 
     /// In which numbers its device multiplies matrices.
@@ -47,9 +48,9 @@ impl Queue {
         self.blas_room.at()
     }
 
-    /// Room for the sums of [`RUNS_MAX`] runs.
-    pub(crate) fn runs(&self) -> u64 {
-        self.runs.at()
+    /// Runs `order` with room for the sums of [`RUNS_MAX`] runs.
+    pub(crate) fn with_runs(&self, order: impl FnOnce(u64)) {
+        order(self.runs.lock().unwrap_or_else(PoisonError::into_inner).at());
     }
 
     /// Makes sure that `bytes` of room are there.

@@ -17,6 +17,9 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use reference::product as textbook;
+
 use crate::cuda::Compute;
 use crate::stream::{Arguments, expect};
 use crate::{Buffer, Device, Stream};
