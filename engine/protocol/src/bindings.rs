@@ -51,6 +51,7 @@ fn export(folder: &Path) {
         facts::MachineFacts,
         facts::Preview,
         job::JobSpec,
+        machine::Checkup,
         machine::MachineSample,
         plan::Plan,
         problem::Problem,

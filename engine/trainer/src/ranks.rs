@@ -214,3 +214,6 @@ fn device(plan: &Plan, rank: u32) -> Outcome<Device> {
     device.set_budget(plan.memory.devices.get(rank as usize).map(|d| d.bytes_peak));
     Ok(device)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,12 +5,14 @@ use crate::bench;
 use crate::weights::WeightSource;
 use formats::fingerprint;
 use formats::model_folder::ModelFolder;
-use kernels::Device;
+use kernels::{Compute, Device, cuda};
 use plan::memory::table;
 use protocol::facts::ModelConfig;
 use protocol::plan::{Method, ModelSource, Plan, Recompute};
 use safetensors::SafeTensors;
 use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock};
+use virtual_gpu::Script;
 
 /// A file or folder below `tests/golden`.
 pub fn golden(path: &str) -> PathBuf {
@@ -144,9 +146,51 @@ impl Rows {
     }
 }
 
-/// CPU with one and two threads, and the double whose memory cannot be read.
+/// CPU with one and two threads, and the double whose memory cannot be read: the same bits on each.
 pub fn devices() -> [Device; 3] {
     [Device::cpu(1), Device::cpu(2), Device::hidden(2)]
+}
+
+/// Cards of the virtual machine.
+pub const CARDS: usize = 4;
+
+/// Whether there are cards: virtual ones, or with `ANNEAL_GPU=real` real ones. Without, says so once.
+pub fn cards_are_there() -> bool {
+    static WHY_NOT: OnceLock<Option<String>> = OnceLock::new();
+    let why_not = WHY_NOT.get_or_init(|| {
+        let installed = virtual_gpu::install(&Script::with_devices(CARDS, 2 << 30));
+        let why_not = match installed {
+            Ok(_) if cuda::libraries().usable() => None,
+            Ok(_) => Some(format!("{:?}", cuda::libraries())),
+            Err(why) => Some(why.to_string()),
+        };
+        why_not.inspect(|why| println!("skipped: no CUDA device ({why})"))
+    });
+    why_not.is_none()
+}
+
+/// Runs `body` on a card for each order that a virtual one takes its threads in; not at all where there is none.
+pub fn on_card(compute: Compute, body: impl Fn(&Device)) {
+    static ONE_ORDER_AT_A_TIME: Mutex<()> = Mutex::new(());
+    if !cards_are_there() {
+        return;
+    }
+    let _one = ONE_ORDER_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let device = Device::cuda(0, compute).unwrap();
+    if std::env::var_os("ANNEAL_GPU").is_some_and(|wanted| wanted == "real") {
+        return body(&device);
+    }
+    use virtual_gpu::Order::{Forward, Random, Reverse};
+    for order in [Reverse, Random, Forward] {
+        virtual_gpu::control().set_order(order);
+        body(&device);
+    }
+}
+
+/// Runs `body` on every device that computes in f32.
+pub fn everywhere(body: impl Fn(&Device)) {
+    devices().iter().for_each(&body);
+    on_card(Compute::F32, &body);
 }
 
 /// A shape in which no two sizes are equal.

@@ -22,8 +22,8 @@ fn greedy_texts_are_those_of_transformers() {
     for name in ["llama", "llama_sharded", "llama_bf16", "llama_tied"] {
         let reference = Golden::open(&format!("models/{name}/golden.safetensors"));
         let (prompt, whole) = (ids(&reference.i64("gen.prompt")), ids(&reference.i64("gen.output")));
-        for device in devices() {
-            let mut generator = generator(&device, name, 6, 22);
+        everywhere(|device| {
+            let mut generator = generator(device, name, 6, 22);
             let mut told = Vec::new();
             let (text, stop) = generator
                 .write(&prompt, &greedy(16, &[]), &mut |token| {
@@ -35,7 +35,7 @@ fn greedy_texts_are_those_of_transformers() {
             assert_eq!(told, text);
             // The same generator writes the same text again: nothing of the first is left.
             assert_eq!(generator.write(&prompt, &greedy(16, &[]), &mut |_| Ok(())).unwrap().0, text);
-        }
+        });
     }
 }
 

@@ -6,6 +6,7 @@ use crate::step::Measured;
 use crate::testing::*;
 use crate::weights::{self, WithAdapter};
 use formats::adapter::Adapter;
+use kernels::Compute;
 use plan::memory::table;
 use protocol::job::OptimizerKind;
 
@@ -58,10 +59,10 @@ fn real(values: &[f32], mask: &[i64]) -> Vec<f32> {
 #[test]
 fn logits_hidden_states_and_losses_are_those_of_transformers() {
     for name in FOLDERS {
-        for device in devices() {
+        everywhere(|device| {
             let reference = Golden::open(&format!("models/{name}/golden.safetensors"));
             let (mask, batch) = (reference.i64("attention_mask"), Rows(reference.rows()).batch());
-            let model = model(&device, name, &Method::Full, (3, 24), Recompute::None);
+            let model = model(device, name, &Method::Full, (3, 24), Recompute::None);
             let close = |what: &str, values: &[f32], expected: &str| {
                 let far = distance(&real(values, &mask), &real(&reference.f32(expected), &mask));
                 assert!(far < 1e-4, "{name} on {}: {what} differs by {far}", device.name());
@@ -77,16 +78,16 @@ fn logits_hidden_states_and_losses_are_those_of_transformers() {
             let nll = model.stream.to_host(&model.head.nll.first(72));
             let shifted: Vec<f32> = nll.chunks_exact(24).flat_map(|row| row[..23].to_vec()).collect();
             assert!(distance(&shifted, &reference.f32("token_nll")) < 1e-4, "{name}: token losses");
-        }
+        });
     }
 }
 
 #[test]
 fn gradients_are_those_of_torch() {
     for name in FOLDERS {
-        for device in devices() {
+        everywhere(|device| {
             let reference = Golden::open(&format!("models/{name}/golden.safetensors"));
-            let mut model = model(&device, name, &Method::Full, (3, 24), Recompute::None);
+            let mut model = model(device, name, &Method::Full, (3, 24), Recompute::None);
             let targets = reference.i64("num_target_tokens")[0] as u64;
             let measured = learnt(&mut model, &Rows(reference.rows()).batch(), targets);
             assert!((measured.loss - f64::from(reference.f32("loss")[0])).abs() < 1e-5, "{name}: {measured:?}");
@@ -99,8 +100,28 @@ fn gradients_are_those_of_torch() {
                 let far = relative(&gradient, &reference.f32(&format!("grad.{tensor}")));
                 assert!(far < 1e-4, "{name} on {}: gradient of {tensor} differs by {far}", device.name());
             }
-        }
+        });
     }
+}
+
+/// With bf16 products, as transformers' own bf16 run differs from its f32 run.
+#[test]
+fn a_card_that_multiplies_in_bf16_is_as_near_as_torch_is() {
+    let reference = Golden::open("models/llama/golden.safetensors");
+    let (mask, batch) = (reference.i64("attention_mask"), Rows(reference.rows()).batch());
+    let targets = reference.i64("num_target_tokens")[0] as u64;
+    on_card(Compute::Bf16, |device| {
+        let mut model = model(device, "llama", &Method::Full, (3, 24), Recompute::None);
+        let logits = real(&model.logits(&batch).unwrap(), &mask);
+        let far = distance(&logits, &real(&reference.f32("logits"), &mask));
+        assert!(far > 1e-6 && far < 0.25, "logits differ by {far}");
+        let measured = learnt(&mut model, &batch, targets);
+        assert!((measured.loss - f64::from(reference.f32("loss")[0])).abs() < 0.02, "{measured:?}");
+        for (tensor, gradient) in gradients(&model) {
+            let far = relative(&gradient, &reference.f32(&format!("grad.{tensor}")));
+            assert!(far < 0.1, "gradient of {tensor} differs by {far}");
+        }
+    });
 }
 
 #[test]
@@ -111,8 +132,8 @@ fn packed_samples_do_not_see_each_other() {
     let batch = rows.batch();
     let expected: Vec<u32> = reference.i64("packed.position_ids").iter().map(|p| *p as u32).collect();
     assert_eq!(batch.positions, expected);
-    for device in devices() {
-        let mut model = model(&device, "llama", &Method::Full, (1, 24), Recompute::None);
+    everywhere(|device| {
+        let mut model = model(device, "llama", &Method::Full, (1, 24), Recompute::None);
         assert!(distance(&model.logits(&batch).unwrap(), &reference.f32("packed.logits")) < 1e-4);
         let measured = learnt(&mut model, &batch, rows.0[0].row().targets());
         assert!((measured.loss - f64::from(reference.f32("packed.loss")[0])).abs() < 1e-5, "{measured:?}");
@@ -120,7 +141,7 @@ fn packed_samples_do_not_see_each_other() {
             let far = relative(&gradient, &reference.f32(&format!("packed.grad.{tensor}")));
             assert!(far < 1e-4, "gradient of {tensor} differs by {far}");
         }
-    }
+    });
 }
 
 #[test]
@@ -129,9 +150,9 @@ fn an_adapters_logits_and_gradients_are_those_of_peft() {
     let batch = Golden::open("models/llama/golden.safetensors");
     let (mask, targets) = (batch.i64("attention_mask"), batch.i64("num_target_tokens")[0] as u64);
     let batch = Rows(batch.rows()).batch();
-    for device in devices() {
+    everywhere(|device| {
         let method = lora(4, 0.0, &protocol::facts::PROJECTIONS);
-        let mut model = model(&device, "llama", &method, (3, 24), Recompute::None);
+        let mut model = model(device, "llama", &method, (3, 24), Recompute::None);
         let expected = real(&reference.f32("final_adapter.logits"), &mask);
         assert!(distance(&real(&model.logits(&batch).unwrap(), &mask), &expected) < 1e-4);
         let measured = learnt(&mut model, &batch, targets);
@@ -141,7 +162,7 @@ fn an_adapters_logits_and_gradients_are_those_of_peft() {
             let far = relative(&gradient, &reference.f32(&name));
             assert!(far < 1e-4, "gradient of {tensor} differs by {far}");
         }
-    }
+    });
 }
 
 /// Gradients of made-up rows by every method and recomputation, on one device.

@@ -5,6 +5,7 @@ use crate::model::parameter::Parameter;
 use crate::testing::*;
 use crate::weights::{self, WithAdapter};
 use formats::adapter::Adapter;
+use kernels::Compute;
 use protocol::facts::PROJECTIONS;
 use protocol::job::ScheduleKind;
 use protocol::plan::{Method, PlannedOptimizer, PlannedSchedule, Recompute};
@@ -78,6 +79,56 @@ fn full_training_follows_torch_for_fifty_steps_however_it_is_accumulated() {
         let rate = crate::schedule::rate(&plan.schedule, plan.optimizer.learning_rate, 7);
         assert!((rate - rates[7]).abs() < 1e-12);
     }
+}
+
+/// The reference run on a card, in three orders of threads: the same curve, and with bf16 products one as near as torch's.
+#[test]
+fn a_card_follows_torch_for_fifty_steps() {
+    let reference = Golden::open("train/full.safetensors");
+    let losses = reference.f64("loss");
+    on_card(Compute::F32, |device| {
+        let (plan, rows) = reference_run(&Method::Full, 2e-3, 0.1);
+        let mut rank = start(&arranged(plan, 2, Recompute::Layers), device);
+        follow(&mut rank, &rows, &reference, |_, _| ());
+        assert_weights(&rank, &reference, "final");
+    });
+    on_card(Compute::Bf16, |device| {
+        let (plan, rows) = reference_run(&Method::Full, 2e-3, 0.1);
+        let mut rank = start(&arranged(plan, 4, Recompute::None), device);
+        for loss in &losses {
+            let measured = done(rank.step(&rows).unwrap()).measured;
+            assert!((measured.loss - loss).abs() < 0.03, "{measured:?}, not {loss}");
+        }
+    });
+}
+
+#[test]
+fn an_adapter_on_a_card_follows_peft_for_fifty_steps() {
+    let reference = Golden::open("train/lora/golden.safetensors");
+    on_card(Compute::F32, |device| {
+        let (plan, rows) = reference_run(&lora(4, 0.0, &PROJECTIONS), 1e-2, 0.0);
+        let adapter = Box::new(Adapter::open(&golden("train/lora/adapter_init")).unwrap());
+        let weights = WithAdapter { base: folder("models/llama").1, adapter };
+        let mut rank = Rank::new(&arranged(plan, 4, Recompute::None), 0, device, &weights).unwrap();
+        follow(&mut rank, &rows, &reference, |_, _| ());
+    });
+}
+
+#[test]
+fn a_run_resumed_on_a_card_is_bit_for_bit_the_one_that_never_stopped() {
+    on_card(Compute::F32, |device| {
+        let (plan, rows) = small_run(&lora(3, 0.4, &["q_proj", "o_proj", "up_proj"]));
+        let (mut whole, mut halves) = (start(&plan, device), start(&plan, device));
+        for step in 0..6 {
+            if step == 3 {
+                let temp = tempfile::tempdir().unwrap();
+                let from = save(&halves, &temp.path().join("checkpoints"));
+                halves = Rank::restore(&plan, 0, device, &from).unwrap().0;
+            }
+            assert_eq!(done(whole.step(&rows).unwrap()), done(halves.step(&rows).unwrap()));
+        }
+        assert!(everything(&whole) == everything(&halves));
+    });
 }
 
 #[test]

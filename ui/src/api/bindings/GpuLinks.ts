@@ -13,6 +13,14 @@ pcie_generation: number | null,
  */
 pcie_width: number | null, 
 /**
+ * Bytes a second that come in over PCIe.
+ */
+pcie_received: number | null, 
+/**
+ * Bytes a second that go out over PCIe.
+ */
+pcie_sent: number | null, 
+/**
  * NVLinks that are up.
  */
 nvlinks: number | null, };

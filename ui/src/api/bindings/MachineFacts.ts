@@ -40,4 +40,8 @@ memory_gb_per_second: number,
 /**
  * Devices, "cpu" always among them.
  */
-devices: Array<DeviceFacts>, };
+devices: Array<DeviceFacts>, 
+/**
+ * Cards can add up their gradients: NCCL is there.
+ */
+nccl: boolean, };

@@ -17,7 +17,8 @@ const GB = 1024 ** 3;
 const SOON = { timeout: 60_000 };
 const silent: GpuSample = {
   name: null, memory_total: null, memory_used: null, utilization: null, temperature: null, power: null, power_limit: null,
-  clocks: { sm: null, memory: null }, processes: null, links: { pcie_generation: null, pcie_width: null, nvlinks: null },
+  clocks: { sm: null, memory: null }, processes: null, links: { pcie_generation: null, pcie_width: null, pcie_received: null, pcie_sent: null, nvlinks: null },
+  pci: null, fan: null, throttle: null, ecc: null, xid: null,
 };
 const card: GpuSample = {
   ...silent, name: "RTX <i>4090</i>", memory_total: 24 * GB, memory_used: 6 * GB, utilization: 75, temperature: 66, power: 300.4, power_limit: 450,
