@@ -600,7 +600,7 @@ impl Layout {
         if pitch < line.max(1) || self.stride < 0 || self.batches < 1 {
             return Err(INVALID_VALUE);
         }
-        if address % number.bytes() != 0 {
+        if !address.is_multiple_of(number.bytes()) {
             return Err(NOT_SUPPORTED);
         }
         let (row_stride, column_stride) = strides;

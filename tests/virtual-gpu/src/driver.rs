@@ -181,7 +181,7 @@ fn context_of(device: &Device) -> usize {
 
 fn device_of_context(context: usize) -> Cu<&'static Device> {
     let offset = context.checked_sub(0xC700_0000).ok_or(code::INVALID_CONTEXT)?;
-    if offset % 16 != 0 {
+    if !offset.is_multiple_of(16) {
         return Err(code::INVALID_CONTEXT);
     }
     gpu().device(offset / 16).map_err(|_| code::INVALID_CONTEXT)
@@ -670,7 +670,7 @@ fn finish(stream: &Stream) -> Cu<()> {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyDtoD_v2(to: usize, from: usize, bytes: usize) -> u32 {
-    status(|| device_to_device(to, from, bytes, &*current()?.default_stream()))
+    status(|| device_to_device(to, from, bytes, &current()?.default_stream()))
 }
 
 #[unsafe(no_mangle)]
@@ -732,7 +732,7 @@ extern "C" fn cuMemcpyAsync(to: usize, from: usize, bytes: usize, handle: usize)
 
 fn fill<T: Copy + Send + 'static>(to: usize, value: T, count: usize, stream: &Stream) -> Cu<()> {
     let bytes = count.checked_mul(size_of::<T>()).ok_or(code::INVALID_VALUE)?;
-    if to % align_of::<T>() != 0 {
+    if !to.is_multiple_of(align_of::<T>()) {
         return Err(code::INVALID_VALUE);
     }
     gpu().memory.check(to, bytes, "memset")?;
@@ -748,7 +748,7 @@ fn fill<T: Copy + Send + 'static>(to: usize, value: T, count: usize, stream: &St
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemsetD8_v2(to: usize, value: u8, count: usize) -> u32 {
-    status(|| fill(to, value, count, &*current()?.default_stream()))
+    status(|| fill(to, value, count, &current()?.default_stream()))
 }
 
 #[unsafe(no_mangle)]
@@ -763,7 +763,7 @@ extern "C" fn cuMemsetD16Async(to: usize, value: u16, count: usize, handle: usiz
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemsetD32_v2(to: usize, value: u32, count: usize) -> u32 {
-    status(|| fill(to, value, count, &*current()?.default_stream()))
+    status(|| fill(to, value, count, &current()?.default_stream()))
 }
 
 #[unsafe(no_mangle)]
@@ -811,7 +811,12 @@ unsafe extern "C" fn cuModuleLoad(out: *mut usize, path: *const c_char) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleUnload(module: usize) -> u32 {
-    status(|| gpu().modules.remove(module).map(|_| ()))
+    status(|| {
+        gpu().check_collectives(current()?.id, "cuModuleUnload")?;
+        let module = gpu().modules.remove(module)?;
+        gpu().functions.retain(|function| !function.is_of(&module));
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

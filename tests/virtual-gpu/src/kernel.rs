@@ -229,6 +229,12 @@ pub(crate) struct Function {
     pub(crate) shared_bytes: AtomicI32,
 }
 
+impl Function {
+    pub(crate) fn is_of(&self, module: &Arc<Module>) -> bool {
+        Arc::ptr_eq(&self.module, module)
+    }
+}
+
 /// Grid, block and dynamic shared memory of a launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Geometry {

@@ -88,8 +88,8 @@ pub(crate) fn cache_folder() -> &'static Path {
         let beside = own_path().and_then(|path| Some(path.parent()?.join("virtual-gpu-cache")));
         let writable = beside.filter(|folder| std::fs::create_dir_all(folder).is_ok());
         // SAFETY: getuid has no conditions.
-        writable
-            .unwrap_or_else(|| std::env::temp_dir().join(format!("virtual-gpu-cache-{}", unsafe { libc::getuid() })))
+        let user = unsafe { libc::getuid() };
+        writable.unwrap_or_else(|| std::env::temp_dir().join(format!("virtual-gpu-cache-{user}")))
     })
 }
 

@@ -74,6 +74,15 @@ impl<T> Registry<T> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         objects.remove(&handle).ok_or(code::INVALID_HANDLE)
     }
+
+    /// Forgets the objects that are not kept.
+    pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).retain(|_, object| keep(object));
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
 }
 
 /// One virtual device.

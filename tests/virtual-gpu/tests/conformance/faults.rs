@@ -41,7 +41,7 @@ fn freed_memory_and_shared_memory_are_guarded() {
     drop(buffer);
     bench.stream.synchronize().unwrap();
     let (kernel, at) = (bench.kernel("store_at"), 10i64);
-    unsafe { bench.stream.launch_builder(&kernel).arg(&address).arg(&at).launch(threads(1)) }.unwrap();
+    unsafe { bench.stream.launch_builder(&kernel).arg(&address).arg(&at).launch(threads(1)) }.ok();
     assert_eq!(code(bench.stream.synchronize()), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert!(control.messages()[0].contains("freed before: 40 bytes into a buffer"));
     control.revive(2);
@@ -49,7 +49,7 @@ fn freed_memory_and_shared_memory_are_guarded() {
     let (kernel, at) = (bench.kernel("shared_store"), 64i32);
     let mut launch = bench.stream.launch_builder(&kernel);
     launch.arg(&mut out).arg(&at);
-    unsafe { launch.launch(LaunchConfig { shared_mem_bytes: 256, ..threads(1) }) }.unwrap();
+    unsafe { launch.launch(LaunchConfig { shared_mem_bytes: 256, ..threads(1) }) }.ok();
     assert_eq!(code(bench.stream.synchronize()), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert!(control.messages()[0].contains("past the end of dynamic shared memory"));
     control.revive(2);
@@ -73,7 +73,7 @@ fn deadlocks_are_told() {
     let bench = Bench::new(0);
     let mut out = bench.stream.alloc_zeros::<f32>(1).unwrap();
     let kernel = bench.kernel("stuck");
-    unsafe { bench.stream.launch_builder(&kernel).arg(&mut out).launch(threads(32)) }.unwrap();
+    unsafe { bench.stream.launch_builder(&kernel).arg(&mut out).launch(threads(32)) }.ok();
     assert_eq!(code(bench.stream.synchronize()), CUDA_ERROR_LAUNCH_FAILED);
 }
 

@@ -1,9 +1,18 @@
 //! The double through the bindings that the product uses: what must work, and what must fail as it does on a GPU.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    reason = "each block calls an entry point of the double with this test's own buffers: that is what is under test"
+)]
+
 mod collectives;
 mod faults;
 mod kernels;
+mod loading;
 mod memory;
+mod modelled_time;
+mod monitoring;
 mod products;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, sys};
