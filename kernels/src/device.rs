@@ -164,6 +164,11 @@ impl Device {
         self.0.kind.name()
     }
 
+    /// In which numbers it multiplies matrices.
+    pub fn compute(&self) -> Compute {
+        self.gpu().map_or(Compute::F32, |gpu| gpu.compute())
+    }
+
     /// The CUDA device behind this, where it is one.
     pub(crate) fn gpu(&self) -> Option<&Arc<Gpu>> {
         match &self.0.kind {

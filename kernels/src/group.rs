@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is none of a CUDA device")]
-    fn a_processor_joins_no_group() {
+    fn a_cpu_joins_no_group() {
         let _ = Group::nccl(&Device::cpu(1).stream(), 0, 1, UniqueId::from_bytes([0; 128]));
     }
 }

@@ -51,6 +51,7 @@ pub mod cuda;
 mod device;
 mod gemm;
 pub mod group;
+mod hidden;
 mod simd;
 mod stream;
 mod team;

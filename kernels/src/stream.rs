@@ -9,6 +9,7 @@
 use crate::buffer::{Buffer, DType, Element};
 use crate::cuda::{Launcher, Queue};
 use crate::device::{AllocError, Device};
+use crate::hidden::revealed;
 use crate::team::Team;
 use std::sync::{Mutex, PoisonError};
 
@@ -239,39 +240,6 @@ fn write<T: Element>(device: &Device, to: &Buffer, from: &[T]) {
         // SAFETY: `Element` is implemented for 4-byte types only; lengths were found equal; a host slice lies elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast(), words.as_mut_ptr(), from.len()) }
     });
-}
-
-/// Runs `work` while the words of `buffers` are in the clear. On a CPU they always are.
-fn revealed(device: &Device, buffers: &[&Buffer], work: impl FnOnce()) {
-    let key = device.scramble();
-    if key == 0 {
-        return work();
-    }
-    let merged = merge(buffers);
-    flip(&merged, key);
-    work();
-    flip(&merged, key);
-}
-
-fn flip(buffers: &[Buffer], key: u32) {
-    for buffer in buffers {
-        // SAFETY: the caller of `revealed` has the turn; merged ranges are disjoint and no other slice lives here.
-        unsafe { buffer.words_mut() }.iter_mut().for_each(|word| *word ^= key);
-    }
-}
-
-/// The union of `buffers` as disjoint ranges, so that a word that is read twice is revealed once.
-fn merge(buffers: &[&Buffer]) -> Vec<Buffer> {
-    let mut places: Vec<_> = buffers.iter().filter(|b| !b.is_empty()).map(|b| (b.place(), *b)).collect();
-    places.sort_by_key(|((base, range), _)| (*base, range.start));
-    let mut merged: Vec<Buffer> = Vec::new();
-    for ((base, range), buffer) in places {
-        match merged.last_mut().map(|last| (last.place(), last)) {
-            Some(((b, r), last)) if b == base && range.start <= r.end => *last = last.at(r.start..r.end.max(range.end)),
-            _ => merged.push(buffer.clone()),
-        }
-    }
-    merged
 }
 
 fn floats(words: &[u32]) -> &[f32] {

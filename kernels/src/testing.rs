@@ -72,7 +72,7 @@ pub(crate) fn cuda_with(script: &Script) -> bool {
     let why_not = WHY_NOT.get_or_init(|| {
         let why_not = match virtual_gpu::install(script) {
             Ok(_) if cuda::libraries().usable() => None,
-            Ok(_) => Some(format!("{:?}", cuda::libraries())),
+            Ok(_) => Some(cuda::libraries().missing()),
             Err(why) => Some(why.to_string()),
         };
         why_not.inspect(|why| eprintln!("skipped: no CUDA device ({why})"))
@@ -94,16 +94,17 @@ pub(crate) fn in_child(name: &str) -> Option<String> {
     (of == name).then_some(folder)
 }
 
-/// Runs the test `name` in a process of its own, where no library is loaded, with these paths in its environment. It fails
-/// where the other one does.
+/// Runs the test `name` in a process of its own, where no library is loaded, with these paths in its environment; what it
+/// printed. It fails where the other one does.
 #[track_caller]
-pub(crate) fn alone(name: &str, folder: &Path, variables: &[(&str, &Path)]) {
+pub(crate) fn alone(name: &str, folder: &Path, variables: &[(&str, &Path)]) -> String {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     again.args([name, "--exact", "--nocapture"]).env(CHILD, format!("{name} {}", folder.display()));
     again.env_remove("LD_LIBRARY_PATH").env_remove("CONDA_PREFIX").env_remove("VIRTUAL_ENV");
     let output = again.envs(variables.iter().copied()).output().unwrap();
-    let words = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&words));
+    let words = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{words}");
+    words
 }
 
 /// Devices of the virtual machine: 0 to 3 work, the others are there to fail.

@@ -3,6 +3,7 @@
 use super::{DeviceError, Presence, cubins, libraries};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
+use std::sync::{Mutex, PoisonError};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The kernels of one operation.
@@ -64,6 +65,9 @@ impl Compiler {
 
     /// Binaries of `sources`, from the cache where it has them.
     pub(super) fn binaries(&self, sources: &[Source]) -> Vec<Result<Vec<u8>, DeviceError>> {
+        // Ranks that start together: the second finds what the first compiled.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let mut binaries: Vec<_> = sources.iter().map(|_| None).collect();
         let share = sources.len().div_ceil(THREADS).max(1);
         std::thread::scope(|scope| {

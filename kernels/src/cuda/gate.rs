@@ -2,7 +2,8 @@
 //!
 //! A process of its own runs the compiler: beside a virtual GPU, whose functions have the same names, it would call those.
 
-use super::compile::{SOURCES, Source, options};
+use super::compile::{Compiler, SOURCES, Source, options};
+use crate::testing::{alone, in_child};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -14,19 +15,13 @@ const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
 /// Registers of a thread at most: a block of 256 threads then fits a multiprocessor twice at least.
 const REGISTERS_MAX: u32 = 128;
 
-/// Set in the process that runs the compiler.
-const ALONE: &str = "ANNEAL_NVRTC_ALONE";
-
 #[test]
 fn every_kernel_compiles_for_real_devices_without_spills() {
-    if std::env::var_os(ALONE).is_some() {
-        return compile_all();
+    const NAME: &str = "cuda::gate::every_kernel_compiles_for_real_devices_without_spills";
+    match in_child(NAME) {
+        Some(_) => compile_all(),
+        None => println!("{}", alone(NAME, Path::new("/"), &[])),
     }
-    let name = "cuda::gate::every_kernel_compiles_for_real_devices_without_spills";
-    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = again.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
-    println!("{}", String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn compile_all() {
@@ -50,6 +45,40 @@ fn compile_all() {
     let kernels: usize = SOURCES.iter().map(|source| super::signature::all(source.text).len()).sum();
     assert_eq!(table.len(), kernels, "a kernel is missing from the compiler's words");
     assert!(table.values().all(|cells| cells.len() == ARCHITECTURES.len()));
+}
+
+/// The library's own way to it: found in a folder, given its second name, called through the bindings.
+#[test]
+fn the_real_compiler_is_used_as_on_a_machine_with_devices() {
+    const NAME: &str = "cuda::gate::the_real_compiler_is_used_as_on_a_machine_with_devices";
+    if in_child(NAME).is_some() {
+        assert!(super::libraries().nvrtc.is_found(), "{:?}", super::libraries());
+        let compiler = Compiler::for_device((9, 0));
+        for binary in compiler.binaries(&SOURCES) {
+            let binary = binary.unwrap();
+            // An ELF file for NVIDIA's devices.
+            assert_eq!((&binary[..4], &binary[18..20]), (&b"\x7fELF"[..], &[190, 0][..]));
+        }
+        let wrong = Compiler::for_device((4, 2)).binaries(&SOURCES[..1]).remove(0).unwrap_err();
+        return assert!(wrong.to_string().contains("sm_42"), "{wrong}");
+    }
+    if let Some(file) = nvrtc() {
+        let folder = file.parent().unwrap();
+        let cache = std::env::temp_dir().join(format!("kernels-gate-{}", std::process::id()));
+        alone(NAME, folder, &[("ANNEAL_CUDA_LIBRARIES", folder), ("ANNEAL_KERNEL_CACHE", &cache)]);
+        std::fs::remove_dir_all(cache).unwrap();
+    }
+}
+
+/// The library that `ANNEAL_NVRTC` names or `scripts/nvrtc` fetched.
+fn nvrtc() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nvrtc/libnvrtc.so.12");
+    let file = std::env::var_os("ANNEAL_NVRTC").map_or(fetched, PathBuf::from);
+    if !file.is_file() {
+        println!("skipped: no NVRTC ({}); scripts/nvrtc fetches it", file.display());
+        return None;
+    }
+    Some(file)
 }
 
 /// What the assembler says of one kernel.
@@ -82,14 +111,8 @@ fn entries(log: &str) -> Vec<Entry> {
 struct Nvrtc(Library);
 
 impl Nvrtc {
-    /// The library that `ANNEAL_NVRTC` names or `scripts/nvrtc` fetched.
     fn open() -> Option<Nvrtc> {
-        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nvrtc/libnvrtc.so.12");
-        let file = std::env::var_os("ANNEAL_NVRTC").map_or(fetched, PathBuf::from);
-        if !file.is_file() {
-            println!("skipped: no NVRTC ({}); scripts/nvrtc fetches it", file.display());
-            return None;
-        }
+        let file = nvrtc()?;
         // It looks for these by name alone.
         for beside in std::fs::read_dir(file.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()) {
             if beside.file_name().unwrap().to_string_lossy().starts_with("libnvrtc-builtins") {

@@ -58,9 +58,19 @@ impl Libraries {
         [&self.driver, &self.nvrtc, &self.cublas_lt, &self.nccl]
     }
 
+    /// What is missing and needed for one GPU, in words; empty where nothing is.
+    pub fn missing(&self) -> String {
+        let needed = self.all().into_iter().filter(|library| library.required);
+        let words = needed.filter_map(|library| match &library.presence {
+            Presence::Found { .. } => None,
+            Presence::Missing { why } => Some(format!("{}: {why}", library.name)),
+        });
+        words.collect::<Vec<_>>().join("; ")
+    }
+
     /// Whether one GPU can be used.
     pub fn usable(&self) -> bool {
-        self.all().into_iter().all(|library| !library.required || library.is_found())
+        self.missing().is_empty()
     }
 }
 

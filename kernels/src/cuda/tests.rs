@@ -82,7 +82,7 @@ fn a_full_device_says_so_and_goes_on() {
 }
 
 #[test]
-fn memory_is_counted_as_on_a_processor() {
+fn memory_is_counted_as_on_a_cpu() {
     let Some(device) = cuda_device(Compute::F32) else { return };
     let device = Device::cuda(0, device.gpu().unwrap().compute()).unwrap();
     let (small, large) = (device.alloc(1, DType::F32).unwrap(), device.alloc(100, DType::U32).unwrap());

@@ -61,3 +61,12 @@ fn a_sample_keeps_its_choice_wherever_it_stands_in_a_batch() {
         assert_ne!(run(backends, &x, Dropout { draw: Draw { step: 10, ..DRAW }, ..dropout })[0], together[0]);
     }
 }
+
+/// The same integers decide everywhere, so what is dropped does not depend on where a run goes on.
+#[test]
+fn every_backend_drops_the_same_elements() {
+    let x = uniform(3 * 20 * 70, 1);
+    let dropout = Dropout { rate: 0.4, draw: DRAW, first_sample: (7 << 32) + 5, length: 20, width: 70 };
+    let all: Vec<Vec<f32>> = every_backend().iter().map(|backends| run(backends, &x, dropout).remove(0)).collect();
+    assert!(all.iter().all(|out| out == &all[0]));
+}

@@ -7,7 +7,7 @@ use crate::testing::{close, every_backend, gradient, inner, uniform, wide};
 #[test]
 fn every_operation_agrees_with_the_reference_on_every_backend() {
     for backends in &every_backend() {
-        for len in [0, 1, 9, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
+        for len in [0, 1, 9, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7, 300_001] {
             let (x, y) = (uniform(len, 1), uniform(len, 2));
             let results = backends.agree(|on| {
                 let (from, s) = (on.of(&x), &on.stream);

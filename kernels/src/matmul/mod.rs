@@ -76,8 +76,7 @@ pub fn tn(stream: &Stream, out: &Buffer, a: &Buffer, b: &Buffer, shape: Shape, a
 /// Room that a product of this shape needs on a stream, for [`Stream::reserve`]: both operands rounded to bf16, where the
 /// device multiplies in bf16.
 pub fn room_bytes(device: &Device, shape: Shape) -> u64 {
-    let rounds = device.gpu().is_some_and(|gpu| gpu.compute() == Compute::Bf16);
-    if rounds { cuda::room_bytes(shape) } else { 0 }
+    if device.compute() == Compute::Bf16 { cuda::room_bytes(shape) } else { 0 }
 }
 
 /// The product of one orientation; `scale` is alpha and beta.

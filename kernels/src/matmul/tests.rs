@@ -55,6 +55,26 @@ fn the_orientations_are_each_others_gradients() {
     gradient("dw", &w, &dw, |w| inner(&forward(&x, w), &dy));
 }
 
+/// Matrices that begin anywhere in a buffer, and neighbours that stay.
+#[test]
+fn views_are_multiplied_where_they_lie() {
+    let shape = Shape { m: 5, n: 6, k: 7 };
+    let (a, b) = (uniform(40, 1), uniform(50, 2));
+    for backends in &every_backend() {
+        for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
+            let results = backends.agree(|on| {
+                let (out, a, b) = (on.of(&[9.0; 40]), on.of(&a), on.of(&b));
+                let (view, operands) = (out.slice(3..33), [&a.slice(1..36), &b.slice(5..47)]);
+                product(&on.stream, orientation, &view, operands, shape, [1.0, 0.0]);
+                on.read(&[&out])
+            });
+            let wanted = reference::product(orientation, &wide(&a[1..36]), &wide(&b[5..47]), shape);
+            close("out", &results[0][3..33], &wanted, 1e-5);
+            assert!(results[0][..3].iter().chain(&results[0][33..]).all(|x| *x == 9.0), "{results:?}");
+        }
+    }
+}
+
 #[test]
 fn one_bad_number_shows_in_its_whole_row() {
     for backends in &every_backend() {

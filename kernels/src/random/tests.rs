@@ -62,3 +62,11 @@ fn mean_and_deviation_move_and_stretch() {
         assert!((mean - 3.0).abs() < 1e-3 && (variance.sqrt() - 0.02).abs() < 1e-3, "{mean} {variance}");
     }
 }
+
+/// The same integers everywhere; logarithms and sines may differ in the last bits of f64, the numbers in the last of f32.
+#[test]
+fn every_backend_draws_the_same_numbers() {
+    let all: Vec<Vec<f32>> = every_backend().iter().map(|backends| numbers(backends, 70_001, DRAW)).collect();
+    let near = |a: &f32, b: &f32| (a - b).abs() <= 2.0 * f32::EPSILON * a.abs();
+    assert!(all.iter().all(|x| x.iter().zip(&all[0]).all(|(a, b)| near(a, b))));
+}

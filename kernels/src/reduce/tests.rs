@@ -17,7 +17,7 @@ fn sums(backends: &Backends, x: &[f32]) -> Vec<f32> {
 #[test]
 fn both_sums_agree_with_the_reference_on_every_backend() {
     for backends in &every_backend() {
-        for len in [0, 1, 31, BLOCK, BLOCK + 1, 17 * BLOCK + 5, 40 * BLOCK] {
+        for len in [0, 1, 31, BLOCK, BLOCK + 1, 17 * BLOCK + 5, 40 * BLOCK, 1025 * BLOCK + 5] {
             let x = uniform(len, 1);
             let wanted = [reference::sum(&wide(&x)), reference::sum_of_squares(&wide(&x))];
             close(&format!("sums of {len}"), &sums(backends, &x), &wanted, 1e-5);

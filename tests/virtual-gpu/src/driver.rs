@@ -6,6 +6,7 @@
 #![allow(unsafe_op_in_unsafe_fn, non_snake_case, reason = "C entry points: callers vouch for pointers as CUDA demands")]
 
 use crate::clock::{self, Way};
+use crate::graph::{check_capture, forget_captures};
 use crate::kernel::{self, Geometry, Module};
 use crate::memory::{self, Home};
 use crate::state::{Cu, Device, code, current, current_unchecked, gpu, lock, set_current};
@@ -21,7 +22,7 @@ pub(crate) fn status(body: impl FnOnce() -> Cu<()>) -> u32 {
     body().err().unwrap_or(0)
 }
 
-unsafe fn put<T>(to: *mut T, value: T) -> Cu<()> {
+pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Cu<()> {
     if to.is_null() {
         return Err(code::INVALID_VALUE);
     }
@@ -227,6 +228,7 @@ extern "C" fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> u32 {
 
 /// The end of a context frees what it held, and its error ends with it unless the device is lost.
 fn end_context(device: &Device) {
+    forget_captures(device.id, None);
     let _ = device.synchronize();
     gpu().memory.free_all(device.id);
     lock(&device.peers).clear();
@@ -266,7 +268,11 @@ unsafe extern "C" fn cuCtxGetDevice(out: *mut c_int) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize() -> u32 {
-    status(|| current()?.synchronize())
+    status(|| {
+        let device = current()?;
+        check_capture(device.id)?;
+        device.synchronize()
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -336,7 +342,9 @@ unsafe extern "C" fn cuStreamCreateWithPriority(out: *mut usize, flags: c_uint, 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamDestroy_v2(handle: usize) -> u32 {
     status(|| {
-        gpu().streams.remove(handle)?.close();
+        let stream = gpu().streams.remove(handle)?;
+        forget_captures(stream.device, Some(&stream));
+        stream.close();
         Ok(())
     })
 }
@@ -345,6 +353,7 @@ extern "C" fn cuStreamDestroy_v2(handle: usize) -> u32 {
 extern "C" fn cuStreamSynchronize(handle: usize) -> u32 {
     status(|| {
         let stream = stream(handle)?;
+        stream.refuse_capture(code::STREAM_CAPTURE_UNSUPPORTED)?;
         stream.synchronize();
         gpu().devices[stream.device].healthy()
     })
@@ -352,32 +361,18 @@ extern "C" fn cuStreamSynchronize(handle: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(handle: usize) -> u32 {
-    status(|| if stream(handle)?.is_idle() { Ok(()) } else { Err(code::NOT_READY) })
+    status(|| {
+        let stream = stream(handle)?;
+        stream.refuse_capture(code::STREAM_CAPTURE_UNSUPPORTED)?;
+        if stream.is_idle() { Ok(()) } else { Err(code::NOT_READY) }
+    })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(handle: usize, event: usize, _flags: c_uint) -> u32 {
     status(|| {
         let stream = stream(handle)?;
-        gpu().events.get(event)?.hold(&stream);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamIsCapturing(handle: usize, out: *mut c_int) -> u32 {
-    status(|| {
-        stream(handle)?;
-        put(out, 0)
-    })
-}
-
-/// A capture would be noted beside a pending collective; none can be made.
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamBeginCapture_v2(handle: usize, _mode: c_int) -> u32 {
-    status(|| {
-        gpu().check_collectives(stream(handle)?.device, "cuStreamBeginCapture")?;
-        Err(code::NOT_SUPPORTED)
+        gpu().events.get(event)?.hold(&stream)
     })
 }
 
@@ -423,7 +418,7 @@ extern "C" fn cuEventRecord(event: usize, handle: usize) -> u32 {
 extern "C" fn cuEventSynchronize(event: usize) -> u32 {
     status(|| {
         let device = current()?;
-        gpu().events.get(event)?.synchronize();
+        gpu().events.get(event)?.synchronize()?;
         device.healthy()
     })
 }
@@ -457,6 +452,7 @@ unsafe extern "C" fn cuEventElapsedTime_v2(milliseconds: *mut f32, from: usize, 
 unsafe extern "C" fn cuMemAlloc_v2(out: *mut usize, bytes: usize) -> u32 {
     status(|| {
         let device = current()?;
+        check_capture(device.id)?;
         gpu().check_collectives(device.id, "cuMemAlloc")?;
         put(out, gpu().memory.allocate(bytes, Home::Device(device.id))?)
     })
@@ -472,6 +468,7 @@ extern "C" fn cuMemFree_v2(address: usize) -> u32 {
         }
         let range = gpu().memory.find(address).ok_or(code::INVALID_VALUE)?;
         let Home::Device(owner) = range.home else { return Err(code::INVALID_VALUE) };
+        check_capture(device.id)?;
         gpu().check_collectives(device.id, "cuMemFree")?;
         gpu().devices[owner].synchronize()?;
         gpu().memory.free(address, false)
@@ -482,6 +479,7 @@ extern "C" fn cuMemFree_v2(address: usize) -> u32 {
 unsafe extern "C" fn cuMemAllocAsync(out: *mut usize, bytes: usize, handle: usize) -> u32 {
     status(|| {
         let stream = stream(handle)?;
+        stream.refuse_capture(code::NOT_SUPPORTED)?;
         gpu().check_collectives(stream.device, "cuMemAllocAsync")?;
         if bytes == 0 {
             return put(out, 0);
@@ -497,6 +495,7 @@ extern "C" fn cuMemFreeAsync(address: usize, handle: usize) -> u32 {
         if address == 0 {
             return Ok(());
         }
+        stream.refuse_capture(code::NOT_SUPPORTED)?;
         let range = gpu().memory.find(address).ok_or(code::INVALID_VALUE)?;
         if range.start != address || range.home == Home::Host {
             return Err(code::INVALID_VALUE);
@@ -524,7 +523,9 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemHostAlloc(out: *mut usize, bytes: usize, _flags: c_uint) -> u32 {
     status(|| {
-        gpu().check_collectives(current()?.id, "cuMemHostAlloc")?;
+        let device = current()?;
+        check_capture(device.id)?;
+        gpu().check_collectives(device.id, "cuMemHostAlloc")?;
         put(out, gpu().memory.allocate(bytes, Home::Host)?)
     })
 }
@@ -537,7 +538,9 @@ unsafe extern "C" fn cuMemAllocHost_v2(out: *mut usize, bytes: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(address: usize) -> u32 {
     status(|| {
-        gpu().check_collectives(current()?.id, "cuMemFreeHost")?;
+        let device = current()?;
+        check_capture(device.id)?;
+        gpu().check_collectives(device.id, "cuMemFreeHost")?;
         gpu().memory.free(address, true)
     })
 }
@@ -545,7 +548,9 @@ extern "C" fn cuMemFreeHost(address: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint) -> u32 {
     status(|| {
-        gpu().check_collectives(current()?.id, "cuMemHostRegister")?;
+        let device = current()?;
+        check_capture(device.id)?;
+        gpu().check_collectives(device.id, "cuMemHostRegister")?;
         gpu().memory.register(address, bytes)
     })
 }
@@ -553,7 +558,9 @@ extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint)
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostUnregister(address: usize) -> u32 {
     status(|| {
-        gpu().check_collectives(current()?.id, "cuMemHostUnregister")?;
+        let device = current()?;
+        check_capture(device.id)?;
+        gpu().check_collectives(device.id, "cuMemHostUnregister")?;
         gpu().memory.unregister(address)
     })
 }
@@ -660,7 +667,7 @@ fn device_to_host(to: usize, from: usize, bytes: usize, stream: &Stream) -> Cu<(
     gpu().memory.check(from, bytes, "copy from a device")?;
     let cost = clock::copy(&gpu().devices[stream.device], bytes, Way::Host);
     stream.submit(cost, move |_| memory::copy(to, from, bytes));
-    if gpu().memory.is_pinned(to, bytes) { Ok(()) } else { finish(stream) }
+    if stream.capture().is_some() || gpu().memory.is_pinned(to, bytes) { Ok(()) } else { finish(stream) }
 }
 
 fn finish(stream: &Stream) -> Cu<()> {
@@ -730,7 +737,7 @@ extern "C" fn cuMemcpyAsync(to: usize, from: usize, bytes: usize, handle: usize)
     })
 }
 
-fn fill<T: Copy + Send + 'static>(to: usize, value: T, count: usize, stream: &Stream) -> Cu<()> {
+fn fill<T: Copy + Send + Sync + 'static>(to: usize, value: T, count: usize, stream: &Stream) -> Cu<()> {
     let bytes = count.checked_mul(size_of::<T>()).ok_or(code::INVALID_VALUE)?;
     if !to.is_multiple_of(align_of::<T>()) {
         return Err(code::INVALID_VALUE);
@@ -980,6 +987,22 @@ fn words_of(error: u32) -> Option<(&'static CStr, &'static CStr)> {
         code::LAUNCH_FAILED => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
         code::NOT_PERMITTED => (c"CUDA_ERROR_NOT_PERMITTED", c"operation not permitted"),
         code::NOT_SUPPORTED => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
+        code::STREAM_CAPTURE_UNSUPPORTED => {
+            (c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", c"operation not permitted when stream is capturing")
+        }
+        code::STREAM_CAPTURE_INVALIDATED => {
+            (c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", c"operation failed due to a previous error during capture")
+        }
+        code::STREAM_CAPTURE_UNMATCHED => {
+            (c"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", c"capture was not initiated in this stream")
+        }
+        code::STREAM_CAPTURE_UNJOINED => (c"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", c"capturing stream has unjoined work"),
+        code::STREAM_CAPTURE_ISOLATION => {
+            (c"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", c"dependency created on uncaptured work in another stream")
+        }
+        code::CAPTURED_EVENT => {
+            (c"CUDA_ERROR_CAPTURED_EVENT", c"operation not permitted on an event last recorded in a capturing stream")
+        }
         999 => (c"CUDA_ERROR_UNKNOWN", c"unknown error"),
         _ => return None,
     })

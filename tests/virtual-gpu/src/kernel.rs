@@ -301,7 +301,7 @@ impl Values {
 struct Job {
     function: Arc<Function>,
     launch: RawLaunch,
-    values: Values,
+    values: Arc<Values>,
     next: AtomicU64,
     blocks: u64,
     chunk: u64,
@@ -323,19 +323,25 @@ pub(crate) unsafe fn launch(
         return Err(code::INVALID_VALUE);
     }
     let device = &gpu().devices[stream.device];
-    let number = device.launches.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: the caller vouches for the parameters.
-    let values = unsafe { Values::copy(&function.sizes, parameters) };
-    let faults = gpu().faults.launch(stream.device);
-    let job = Job::new(function.clone(), geometry, values, number);
+    let values = Arc::new(unsafe { Values::copy(&function.sizes, parameters) });
+    // What goes wrong is drawn when the launch is issued, but for a graph, whose launches are issued later.
+    let issued = stream.capture().is_none().then(|| draw(device));
     let cost = clock::kernel(device, geometry.blocks() * geometry.threads_a_block());
+    let function = function.clone();
     stream.submit(cost, move |device| {
+        let (number, faults) = issued.clone().unwrap_or_else(|| draw(device));
         faults.iter().for_each(|fault| meet(device, *fault));
         if device.healthy().is_ok() {
-            job.run(device);
+            Job::new(function.clone(), geometry, values.clone(), number).run(device);
         }
     });
     Ok(())
+}
+
+/// Counts a launch: its number, and what it meets.
+fn draw(device: &Device) -> (u64, Vec<LaunchFault>) {
+    (device.launches.fetch_add(1, Ordering::Relaxed) + 1, gpu().faults.launch(device.id))
 }
 
 fn meet(device: &Device, fault: LaunchFault) {
@@ -348,7 +354,7 @@ fn meet(device: &Device, fault: LaunchFault) {
 }
 
 impl Job {
-    fn new(function: Arc<Function>, geometry: Geometry, values: Values, number: u64) -> Job {
+    fn new(function: Arc<Function>, geometry: Geometry, values: Arc<Values>, number: u64) -> Job {
         let settings = &gpu().settings;
         let launch = RawLaunch {
             grid: geometry.grid,

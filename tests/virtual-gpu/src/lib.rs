@@ -49,6 +49,7 @@ mod blas;
 mod clock;
 mod collective;
 mod driver;
+mod graph;
 mod inject;
 mod install;
 mod kernel;

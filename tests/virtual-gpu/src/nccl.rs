@@ -297,6 +297,10 @@ fn stream_of(communicator: &Communicator, handle: usize) -> Nccl<Arc<Stream>> {
     device.healthy().map_err(|_| UNHANDLED_CUDA_ERROR)?;
     let stream = if handle <= 2 { Ok(device.default_stream()) } else { gpu().streams.get(handle) };
     let stream = stream.map_err(|_| INVALID_ARGUMENT)?;
+    if stream.refuse_capture(0).is_err() {
+        gpu().note(format!("rank {} calls a collective in a capture", communicator.rank));
+        return Err(INVALID_USAGE);
+    }
     if stream.device != communicator.device || communicator.is_aborted() {
         return Err(INVALID_USAGE);
     }

@@ -29,8 +29,8 @@ const NO_LOWERED_NAMES_BEFORE_COMPILATION: u32 = 9;
 const NAME_EXPRESSION_NOT_VALID: u32 = 10;
 const INTERNAL_ERROR: u32 = 11;
 
-/// Architectures that the double knows by name.
-const ARCHITECTURES: [c_int; 8] = [75, 80, 86, 87, 89, 90, 100, 120];
+/// Architectures that the double knows by name: those of NVRTC 12.8.
+const ARCHITECTURES: [c_int; 17] = [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 120];
 
 const HEADERS: [(&str, &str); 4] = [
     ("vgpu_cuda.h", include_str!("../include/vgpu_cuda.h")),

@@ -40,6 +40,12 @@ pub(crate) mod code {
     pub(crate) const LAUNCH_FAILED: u32 = 719;
     pub(crate) const NOT_PERMITTED: u32 = 800;
     pub(crate) const NOT_SUPPORTED: u32 = 801;
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    pub(crate) const STREAM_CAPTURE_INVALIDATED: u32 = 901;
+    pub(crate) const STREAM_CAPTURE_UNMATCHED: u32 = 903;
+    pub(crate) const STREAM_CAPTURE_UNJOINED: u32 = 904;
+    pub(crate) const STREAM_CAPTURE_ISOLATION: u32 = 905;
+    pub(crate) const CAPTURED_EVENT: u32 = 907;
 }
 
 /// Locks even where a thread panicked while it held the lock: what a double guards is never half changed for long.

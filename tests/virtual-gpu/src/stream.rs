@@ -1,6 +1,7 @@
 //! Streams: one thread and one queue each, truly asynchronous, so that a forgotten wait shows; and events between them.
 
 use crate::clock::{self, Nanoseconds};
+use crate::graph::{Capture, Step};
 use crate::state::{Cu, Device, code, gpu, lock};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +24,7 @@ pub(crate) struct Stream {
     arrived: Condvar,
     idle: Condvar,
     time: AtomicU64,
+    capture: Mutex<Option<Arc<Capture>>>,
 }
 
 impl Stream {
@@ -34,6 +36,7 @@ impl Stream {
             arrived: Condvar::new(),
             idle: Condvar::new(),
             time: AtomicU64::new(0),
+            capture: Mutex::default(),
         });
         lock(&gpu().devices[device].running_streams).push(Arc::downgrade(&stream));
         let own = stream.clone();
@@ -77,17 +80,41 @@ impl Stream {
         self.arrived.notify_one();
     }
 
-    /// Queues work of a known cost that a failed device leaves out.
-    pub(crate) fn submit(&self, cost: Nanoseconds, work: impl FnOnce(&'static Device) + Send + 'static) {
+    /// Queues work of a known cost that a failed device leaves out, or adds it to the graph that is captured.
+    pub(crate) fn submit(&self, cost: Nanoseconds, work: impl Fn(&'static Device) + Send + Sync + 'static) {
+        self.submit_step(cost, Arc::new(work));
+    }
+
+    pub(crate) fn submit_step(&self, cost: Nanoseconds, step: Step) {
+        if let Some(capture) = self.capture() {
+            return capture.add(self, cost, step);
+        }
         let id = self.device;
         self.push(move |start| {
             let device = &gpu().devices[id];
             if device.healthy().is_err() {
                 return start;
             }
-            work(device);
+            step(device);
             start + cost
         });
+    }
+
+    /// The capture that the stream takes part in.
+    pub(crate) fn capture(&self) -> Option<Arc<Capture>> {
+        lock(&self.capture).clone()
+    }
+
+    pub(crate) fn set_capture(&self, capture: Option<Arc<Capture>>) {
+        *lock(&self.capture) = capture;
+    }
+
+    /// Fails, and spoils the capture, where the stream takes part in one.
+    pub(crate) fn refuse_capture(&self, error: u32) -> Cu<()> {
+        match self.capture() {
+            Some(capture) => Err(capture.spoil(error)),
+            None => Ok(()),
+        }
     }
 
     /// Waits until all is done.
@@ -129,6 +156,8 @@ struct Records {
 pub(crate) struct Event {
     records: Mutex<Records>,
     changed: Condvar,
+    /// The capture in which it was last recorded, and the stream.
+    captured: Mutex<Option<(Arc<Capture>, usize)>>,
     /// Created without timing.
     pub(crate) untimed: bool,
 }
@@ -140,6 +169,12 @@ impl Event {
 
     /// Records the event in a stream.
     pub(crate) fn record(self: Arc<Self>, stream: &Stream) {
+        let capture = stream.capture().map(|capture| (capture, std::ptr::from_ref(stream) as usize));
+        let is_captured = capture.is_some();
+        *lock(&self.captured) = capture;
+        if is_captured {
+            return;
+        }
         let number = {
             let mut records = lock(&self.records);
             records.issued += 1;
@@ -155,11 +190,30 @@ impl Event {
         });
     }
 
-    /// Lets a stream wait for the latest record.
-    pub(crate) fn hold(self: Arc<Self>, stream: &Stream) {
+    /// Lets a stream wait for the latest record; with an event of a capture, the stream takes part in it.
+    pub(crate) fn hold(self: Arc<Self>, stream: &Arc<Stream>) -> Cu<()> {
         let number = lock(&self.records).issued;
-        if number > 0 {
-            stream.push(move |start| start.max(self.wait(number)));
+        let captured = lock(&self.captured).clone();
+        match (captured, stream.capture()) {
+            (None, None) if number > 0 => stream.push(move |start| start.max(self.wait(number))),
+            (None, None) => {}
+            (Some((capture, recorder)), None) => {
+                capture.admit(stream);
+                capture.join(recorder);
+                stream.set_capture(Some(capture));
+            }
+            (Some((capture, recorder)), Some(own)) if Arc::ptr_eq(&capture, &own) => capture.join(recorder),
+            (None, Some(_)) if number == 0 => {}
+            (_, Some(own)) => return Err(own.spoil(code::STREAM_CAPTURE_ISOLATION)),
+        }
+        Ok(())
+    }
+
+    /// Fails for an event of a capture, and spoils that capture.
+    fn refuse_captured(&self) -> Cu<()> {
+        match &*lock(&self.captured) {
+            Some((capture, _)) => Err(capture.spoil(code::CAPTURED_EVENT)),
+            None => Ok(()),
         }
     }
 
@@ -172,13 +226,16 @@ impl Event {
     }
 
     /// Lets this thread wait for the latest record.
-    pub(crate) fn synchronize(&self) {
+    pub(crate) fn synchronize(&self) -> Cu<()> {
+        self.refuse_captured()?;
         let number = lock(&self.records).issued;
         clock::host_waited_until(self.wait(number));
+        Ok(())
     }
 
     /// `NOT_READY` while the latest record is pending.
     pub(crate) fn query(&self) -> Cu<()> {
+        self.refuse_captured()?;
         let records = lock(&self.records);
         if records.done < records.issued { Err(code::NOT_READY) } else { Ok(()) }
     }

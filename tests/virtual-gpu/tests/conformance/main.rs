@@ -8,6 +8,7 @@
 
 mod collectives;
 mod faults;
+mod graphs;
 mod kernels;
 mod loading;
 mod memory;
