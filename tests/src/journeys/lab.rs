@@ -1,9 +1,11 @@
 //! A HOME of its own, toy data, and the binaries: what every journey starts from.
 
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use virtual_gpu::{Script, Unavailable};
 
 /// Longest a journey waits for something that normally takes a second: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -11,20 +13,60 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// What a run came to: (step, loss) of every step; name and checksum of every tensor file.
 pub type Outcome = (Vec<(u64, f64)>, Vec<(String, u128)>);
 
+/// Compiled kernels, shared by all tests of a build.
+fn kernel_cache() -> PathBuf {
+    binary("anneal").with_file_name("virtual-gpu-kernels")
+}
+
 /// One user's world.
 pub struct Lab {
     folder: tempfile::TempDir,
+    /// What its commands have in their environment besides.
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl Lab {
     /// A fresh one.
     pub fn new() -> Lab {
-        Lab { folder: tempfile::tempdir().unwrap() }
+        Lab { folder: tempfile::tempdir().unwrap(), environment: Vec::new() }
     }
 
     /// A fresh one in a folder whose name begins like this.
     pub fn named(beginning: &str) -> Lab {
-        Lab { folder: tempfile::Builder::new().prefix(beginning).tempdir().unwrap() }
+        Lab { folder: tempfile::Builder::new().prefix(beginning).tempdir().unwrap(), environment: Vec::new() }
+    }
+
+    /// A machine with virtual cards. `None`, said aloud, where they cannot be had.
+    pub fn with_cards(script: &Script) -> Option<Lab> {
+        Lab::new().with_libraries(&virtual_gpu::library_folder(), script)
+    }
+
+    /// A machine with virtual cards whose libraries lie in a folder.
+    pub fn with_libraries(mut self, libraries: &Result<PathBuf, Unavailable>, script: &Script) -> Option<Lab> {
+        let libraries = match libraries {
+            Ok(folder) => folder.clone(),
+            Err(why) => {
+                println!("skipped: no CUDA device ({why})");
+                return None;
+            }
+        };
+        let folders = std::env::join_paths([self.path("cards"), libraries]).unwrap();
+        std::fs::create_dir_all(self.path("cards")).unwrap();
+        self.environment = vec![("LD_LIBRARY_PATH", folders), ("ANNEAL_KERNEL_CACHE", kernel_cache().into())];
+        self.set_script(script);
+        Some(self)
+    }
+
+    /// What the virtual cards are from the next process on.
+    pub fn set_script(&self, script: &Script) {
+        let (file, part) = (self.path("cards/virtual-gpu.json"), self.path("cards/part"));
+        std::fs::write(&part, serde_json::to_vec(script).unwrap()).unwrap();
+        std::fs::rename(part, file).unwrap();
+    }
+
+    /// What its commands have in their environment besides HOME.
+    pub fn environment(&self) -> &[(&'static str, OsString)] {
+        &self.environment
     }
 
     /// HOME.
@@ -48,6 +90,7 @@ impl Lab {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary("anneal"));
         command.args(args).env("ANNEAL_HOME", self.home()).stdin(Stdio::null());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Not here: rules of the source tree (`tidy`), golden values of the numerics (in the crates that compute them).
 
+mod cards;
 mod crash;
 mod history;
 pub mod lab;
