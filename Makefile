@@ -17,6 +17,7 @@ test: setup ui ## what continuous integration runs
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) build --workspace --bins --tests --locked
 	@scripts/smollm2
+	@scripts/nvrtc
 	$(REAL) $(CARGO) test --workspace --locked
 
 bench: setup ## measures training, matrix products and the optimizer beside the machine's limit, and beside PyTorch where it is
@@ -30,6 +31,7 @@ bench-window: setup ui ## how fast the window is with ten thousand jobs and a mi
 soak: setup ui ## the tests with their figures raised: more kills, faults and seeds, for hours
 	$(CARGO) build --profile soak --workspace --bins --tests --locked
 	@scripts/smollm2
+	@scripts/nvrtc
 	$(REAL) ANNEAL_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --profile soak --workspace --locked
 
 package: setup ui ## dist/: a Debian package and a tarball of the programs, with the licences of all that is in them

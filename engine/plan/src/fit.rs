@@ -21,6 +21,8 @@ const RANK: &str = "model.adapter.rank";
 const USEFUL_TOKENS: u32 = 2048;
 /// A card needs more rows to keep its units at work; beyond this many tokens nothing is gained there either.
 const USEFUL_TOKENS_CARD: u32 = 16384;
+/// Bytes of a page of a card's memory.
+const CARD_PAGE: u64 = 2 << 20;
 /// Ranks the search for a remedy proposes.
 const REMEDY_RANKS: [u32; 3] = [16, 8, 4];
 
@@ -63,12 +65,17 @@ impl Load<'_> {
     /// Bytes of the setting that takes the least.
     fn smallest_bytes(&self) -> u64 {
         let settings = [Recompute::None, Recompute::Layers];
-        settings.iter().map(|r| total(&self.arena(1, *r))).min().unwrap_or(0)
+        settings.iter().map(|r| self.total(&self.arena(1, *r))).min().unwrap_or(0)
     }
-}
 
-fn total(arena: &[ArenaLine]) -> u64 {
-    arena.iter().fold(0, |sum, line| sum.saturating_add(line.bytes))
+    /// Bytes that a device gives for these lines. A card gives large buffers in whole pages.
+    fn total(&self, arena: &[ArenaLine]) -> u64 {
+        let given = |bytes: u64| match self.ranks.card() {
+            Some(_) if bytes >= CARD_PAGE / 2 => bytes.div_ceil(CARD_PAGE).saturating_mul(CARD_PAGE),
+            _ => bytes,
+        };
+        arena.iter().fold(0, |sum, line| sum.saturating_add(given(line.bytes)))
+    }
 }
 
 /// Bytes the device may use, decided from totals only.
@@ -139,7 +146,7 @@ fn candidates(load: &Load, budget: &Budget, machine: &MachineFacts) -> Vec<Candi
     for micro_batch in micro_batches(load) {
         for recompute in [Recompute::None, Recompute::Layers] {
             let arena = load.arena(micro_batch, recompute);
-            let bytes = total(&arena);
+            let bytes = load.total(&arena);
             if bytes <= budget.bytes {
                 let predicted = time::predict(load, micro_batch, recompute, machine);
                 found.push(Candidate { micro_batch, recompute, arena, bytes, predicted });

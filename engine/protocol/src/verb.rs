@@ -2,7 +2,7 @@
 //! one a result or a problem. Exit status 0 after a result, 3 after a problem.
 
 use crate::facts::ModelConfig;
-use crate::job::JobSpec;
+use crate::job::{JobSpec, Precision};
 use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -210,6 +210,10 @@ pub enum Bench {
         length: u32,
         /// Timed steps after one warm-up.
         steps: u32,
+        /// "cpu", or a card as "cuda:0".
+        device: String,
+        /// What products are computed in.
+        precision: Precision,
     },
     /// Matrix products over the shapes of a training step.
     Gemm,

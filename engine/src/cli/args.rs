@@ -270,6 +270,12 @@ pub enum BenchCommand {
         /// Timed steps.
         #[arg(long, default_value_t = 2)]
         steps: u32,
+        /// cpu, or a card as cuda:0.
+        #[arg(long, default_value = "cpu")]
+        device: String,
+        /// f32 or bf16; bf16 on cards only.
+        #[arg(long, default_value = "f32")]
+        precision: String,
     },
     /// Matrix products over the shapes of a training step.
     Gemm,

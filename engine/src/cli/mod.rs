@@ -335,9 +335,12 @@ fn doctor(engine: &mut Engine, voice: Voice) -> Outcome<i32> {
 
 fn bench(engine: &mut Engine, what: args::BenchCommand, voice: Voice) -> Outcome<i32> {
     let value = match what {
-        args::BenchCommand::Train { shape, method, batch, length, steps } => {
+        args::BenchCommand::Train { shape, method, batch, length, steps, device, precision } => {
             let config = crate::sample::shape(&shape)?;
-            engine.bench(&Bench::Train { config, shape, method, batch, length, steps })?
+            let precision = serde_json::from_value(precision.clone().into()).map_err(|_| {
+                Problem::new(Code::SettingInvalid, format!("\"{precision}\" is no precision")).remedy("use f32 or bf16")
+            })?;
+            engine.bench(&Bench::Train { config, shape, method, batch, length, steps, device, precision })?
         }
         args::BenchCommand::Gemm => engine.bench(&Bench::Gemm)?,
         args::BenchCommand::Optimizer { parameters } => engine.bench(&Bench::Optimizer { parameters })?,

@@ -208,6 +208,7 @@ fn traffic(card: &Device<'_>, way: PcieUtilCounter) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use virtual_gpu::{Fault, Script};
 
     #[test]
     fn a_place_on_the_bus_reads_as_the_driver_writes_it() {
@@ -245,5 +246,34 @@ mod tests {
     fn a_driver_that_ends_its_thread_is_said_and_not_waited_for() {
         let mut asker = Asker::start(|| || -> Outcome<Cards> { panic!("the driver's thread ends") });
         assert!(matches!(asker.ask(Duration::from_secs(10)), Err(Silence::Gone)));
+    }
+
+    /// What a virtual driver says, through the same library calls as a real one's.
+    #[test]
+    fn errors_lost_cards_and_fields_that_are_not_there_are_told_apart() {
+        let mut script = Script::with_devices(2, 1 << 30);
+        script.devices[1].nvml.unsupported =
+            vec!["nvmlDeviceGetTotalEccErrors".into(), "nvmlDeviceGetFanSpeed_v2".into()];
+        if let Err(why) = virtual_gpu::install(&script) {
+            return println!("skipped: no CUDA device ({why})");
+        }
+        let (mut asker, control, long) = (Asker::start(Driver::load), virtual_gpu::control(), Duration::from_secs(20));
+        let mut cards = || asker.ask(long).ok().unwrap().unwrap().cards;
+        let first = cards();
+        assert_eq!((first[0].xid, first[0].ecc), (None, Some(GpuEcc { corrected: 0, uncorrected: 0 })));
+        assert_eq!((first[1].ecc, first[1].fan, first[1].temperature.is_some()), (None, None, true));
+        assert!(first[0].pci.is_some() && first[0].pci != first[1].pci, "{first:?}");
+        control.report_xid(1, 79);
+        let told = cards();
+        assert_eq!((told[0].xid, told[1].xid.map(|xid| xid.code)), (None, Some(79)));
+        control.lose(0, 46);
+        let lost = cards();
+        assert_eq!((lost[0].name.as_deref(), lost[0].utilization, lost[0].memory_used), (None, None, None));
+        assert!(lost[1].name.is_some() && lost[1].xid.is_some());
+        control.revive(0);
+        control.arm(Fault::NvmlHang { call: "nvmlDeviceGetTemperature".into() });
+        assert!(matches!(asker.ask(Duration::from_millis(100)), Err(Silence::Waiting)));
+        control.clear_faults();
+        assert_eq!(asker.ask(long).ok().unwrap().unwrap().cards.len(), 2);
     }
 }

@@ -4,9 +4,10 @@ use crate::batch::{Row, RowSource};
 use crate::random::{self, Purpose};
 use crate::rank::Rank;
 use crate::step::StepOutcome;
+use crate::verb::bench::free_memory;
 use crate::weights;
 use kernels::Device;
-use plan::memory::table;
+use plan::memory::{card_room, table};
 use protocol::facts::ModelConfig;
 use protocol::job::{Cadence, OptimizerKind, Precision, ScheduleKind, Stage};
 use protocol::plan::*;
@@ -22,22 +23,17 @@ pub struct Measured {
     pub loss: f64,
     /// Most device bytes.
     pub bytes_peak: u64,
+    /// Bytes still free on a card at the end, as its driver tells.
+    pub memory_free: Option<u64>,
 }
 
-/// Times `steps` steps of `batch` × `length` tokens in one micro-batch, after one to warm up.
+/// Times `steps` steps of a benchmark's plan, one micro-batch each, after one to warm up.
 /// Errors: `OutOfMemory`; `NotFinite` should the loss not stay finite.
-pub fn bench_train(
-    device: &Device,
-    config: &ModelConfig,
-    method: &Method,
-    batch: u32,
-    length: u32,
-    steps: u32,
-) -> Outcome<Measured> {
-    let plan = plan(config, method, batch, length, steps);
-    let weights = weights::first(&plan)?;
-    let rows = RandomRows::new(config.vocab, batch, length);
-    let mut rank = Rank::new(&plan, 0, device, weights.as_ref())?;
+pub fn bench_train(device: &Device, plan: &Plan, steps: u32) -> Outcome<Measured> {
+    let (batch, length) = (plan.micro_batch, plan.data.max_length);
+    let weights = weights::first(plan)?;
+    let rows = RandomRows::new(plan.model.config.vocab, batch, length);
+    let mut rank = Rank::new(plan, 0, device, weights.as_ref())?;
     let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
     for _ in 0..=steps.max(1) {
         let start = Instant::now();
@@ -53,13 +49,25 @@ pub fn bench_train(
     let median =
         timed.get(timed.len() / 2).copied().ok_or_else(|| Problem::new(Code::SettingInvalid, "no step was timed"))?;
     let tokens = f64::from(batch) * f64::from(length);
-    Ok(Measured { tokens_per_second: tokens / median, loss, bytes_peak: device.bytes_peak() })
+    let memory_free = free_memory(device.name());
+    Ok(Measured { tokens_per_second: tokens / median, loss, bytes_peak: device.bytes_peak(), memory_free })
 }
 
 /// The plan of a benchmark: everything in one micro-batch, at a rate that keeps the loss finite.
-pub(crate) fn plan(config: &ModelConfig, method: &Method, batch: u32, length: u32, steps: u32) -> Plan {
+pub(crate) fn plan(
+    config: &ModelConfig,
+    method: &Method,
+    batch: u32,
+    length: u32,
+    steps: u32,
+    precision: Precision,
+) -> Plan {
     let steps = u64::from(steps) + 1;
     let recompute = Recompute::None;
+    let mut arena = table(config, method, OptimizerKind::Adamw, batch, length, recompute);
+    if precision == Precision::Bf16 {
+        arena.push(card_room(config, batch, length, precision));
+    }
     let none = || String::new();
     Plan {
         version: 1,
@@ -99,20 +107,14 @@ pub(crate) fn plan(config: &ModelConfig, method: &Method, batch: u32, length: u3
         },
         snapshot: PlannedSnapshot { every_steps: 0, persist_every: Cadence::Steps(0), keep: 1, keep_best: 0 },
         strategy: Strategy { dp: 1, tp: 1, pp: 1, sp: 1, ep: 1, zero: 0, schedule: none(), sequence: none() },
-        precision: Precision::F32,
+        precision,
         devices: vec!["cpu".into()],
         micro_batch: batch,
         gradient_accumulation: 1,
         recompute,
         placement: "device".into(),
         compute: Compute { cpu: none(), instruction_set: none(), threads: 1, libraries: Default::default() },
-        memory: MemoryPlan {
-            devices: Vec::new(),
-            host_bytes_peak: 0,
-            disk_bytes: 0,
-            checkpoint_bytes: 0,
-            arena: table(config, method, OptimizerKind::Adamw, batch, length, recompute),
-        },
+        memory: MemoryPlan { devices: Vec::new(), host_bytes_peak: 0, disk_bytes: 0, checkpoint_bytes: 0, arena },
         predicted: Predicted { step_ms: 0.0, tokens_per_second: 0.0, mfu: 0.0 },
         reasons: Vec::new(),
         alternatives: Vec::new(),
@@ -161,8 +163,9 @@ mod tests {
     fn a_benchmark_trains_for_real_and_tells_its_memory() {
         for method in [Method::Full, lora(2, 0.0, &["q_proj"])] {
             let device = Device::cpu(1);
-            let measured = bench_train(&device, &odd_config(true), &method, 2, 9, 2).unwrap();
-            let arena: u64 = plan(&odd_config(true), &method, 2, 9, 2).memory.arena.iter().map(|l| l.bytes).sum();
+            let plan = plan(&odd_config(true), &method, 2, 9, 2, Precision::F32);
+            let measured = bench_train(&device, &plan, 2).unwrap();
+            let arena: u64 = plan.memory.arena.iter().map(|l| l.bytes).sum();
             assert_eq!(measured.bytes_peak, arena);
             assert!(measured.tokens_per_second > 0.0 && (3.0..6.0).contains(&measured.loss), "{measured:?}");
         }

@@ -21,6 +21,7 @@ pub mod arena;
 pub mod batch;
 pub mod bench;
 pub mod checkpoint;
+pub mod device;
 pub mod failure;
 pub mod generation;
 pub mod guard;

@@ -4,16 +4,15 @@
 //! Not here: what a rank does (`rank`), how gradients are added up (`kernels::group`).
 
 use crate::batch::RowSource;
-use crate::failure;
 use crate::rank::{Evaluation, Rank};
 use crate::step::StepOutcome;
 use crate::weights;
+use crate::{device, failure};
+use kernels::Device;
 use kernels::group::{Group, UniqueId};
-use kernels::{Compute, Device};
 use protocol::event::Step;
-use protocol::job::Precision;
 use protocol::plan::{DevicePeak, Plan};
-use protocol::{Code, Outcome, Problem};
+use protocol::{Outcome, Problem};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -73,7 +72,7 @@ impl Ranks {
         let world = plan.devices.len() as u32;
         let others =
             (1..world).map(|rank| Follower::start(plan, rank, from, rows, broken)).collect::<Outcome<Vec<_>>>()?;
-        let device = device(plan, 0)?;
+        let device = device_of(plan, 0)?;
         let (mut first, unjournaled) = made(plan, 0, &device, from)?;
         for other in &others {
             other.hear(|answer| if let Answer::Ready(ready) = answer { Some(ready) } else { None })?;
@@ -157,7 +156,7 @@ fn follow(
     orders: &Receiver<Order>,
     answers: &Sender<Answer>,
 ) -> Outcome<()> {
-    let opened = device(plan, rank).and_then(|device| Ok((made(plan, rank, &device, from)?.0, device)));
+    let opened = device_of(plan, rank).and_then(|device| Ok((made(plan, rank, &device, from)?.0, device)));
     let (mut state, device) = match opened {
         Ok(opened) => opened,
         Err(problem) => {
@@ -195,22 +194,9 @@ fn join(state: &mut Rank, rank: u32, world: u32, id: UniqueId) -> Outcome<()> {
 }
 
 /// The device of a rank, with the plan's budget.
-fn device(plan: &Plan, rank: u32) -> Outcome<Device> {
+fn device_of(plan: &Plan, rank: u32) -> Outcome<Device> {
     let name = plan.devices.get(rank as usize).map_or("", String::as_str);
-    let device = if name == "cpu" {
-        let here = thread::available_parallelism().map_or(1, usize::from);
-        Device::cpu((plan.compute.threads as usize).clamp(1, here))
-    } else {
-        let index = name.strip_prefix("cuda:").and_then(|index| index.parse().ok());
-        let index = index.ok_or_else(|| {
-            Problem::new(Code::NotFound, format!("there is no device named \"{name}\"")).field("machine.devices")
-        })?;
-        let compute = match plan.precision {
-            Precision::F32 => Compute::F32,
-            Precision::Bf16 => Compute::Bf16,
-        };
-        Device::cuda(index, compute).map_err(|e| failure::of_device(name, &e))?
-    };
+    let device = device::open(name, plan.precision, plan.compute.threads)?;
     device.set_budget(plan.memory.devices.get(rank as usize).map(|d| d.bytes_peak));
     Ok(device)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use virtual_gpu::{Fault, Library, NvmlSpec, Script};
 
-const STEPS: u64 = 12;
+const STEPS: u64 = 9;
 
 fn cards(count: usize) -> Script {
     Script::with_devices(count, 2 << 30)
@@ -76,9 +76,9 @@ fn the_small_preset_trains_on_cards_in_bf16() {
     let Some(lab) = Lab::with_cards(&cards(2)) else { return };
     let text: String =
         (0..400).map(|i| json!({ "text": format!("{i} and {} make {}. ", i * 3, i * 4) }).to_string() + "\n").collect();
-    let (data, words) = (lab.write("text.jsonl", &text), golden("models/llama"));
+    let data = lab.write("text.jsonl", &text);
     let text = format!(
-        "stage = \"pretrain\"\n[model]\npreset = \"nano\"\n[data]\ntrain = [{data:?}]\ntokenizer = {words:?}\nmax_length = 64\n\
+        "stage = \"pretrain\"\n[model]\npreset = \"nano\"\n[data]\ntrain = [{data:?}]\nmax_length = 64\n\
          evaluation = 0\n[run]\nsteps = 6\nglobal_batch = 4\n"
     );
     let id = submit(&lab, &lab.write("nano.toml", &text));
@@ -162,7 +162,7 @@ fn a_card_lost_at_any_point_costs_a_restart_and_no_bit() {
     let expected = lab.outcome(&reference);
     for point in 0..10 {
         // From the first launches, while weights are loaded, to the middle of the run.
-        let launch = 1 + point * point * 90;
+        let launch = 1 + point * point * 18;
         let fault =
             Fault::DeviceLost { device: (point % 2) as usize, launch, code: [46, 214][(point / 2 % 2) as usize] };
         let (id, why) = through(&lab, &script, fault);
@@ -176,7 +176,7 @@ fn a_card_lost_at_any_point_costs_a_restart_and_no_bit() {
 #[test]
 fn a_kernel_that_reaches_outside_its_memory_is_named_and_the_job_goes_on() {
     let Some(lab) = Lab::with_cards(&cards(1)) else { return };
-    let (id, why) = through(&lab, &cards(1), Fault::IllegalAddress { device: 0, launch: 2000 });
+    let (id, why) = through(&lab, &cards(1), Fault::IllegalAddress { device: 0, launch: 1000 });
     assert_eq!(why["code"], "device_fault", "{why}");
     assert!(why["why"].as_str().unwrap().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{why}");
     assert_eq!(lab.losses(&id).len() as u64, STEPS);

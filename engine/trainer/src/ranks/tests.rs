@@ -3,6 +3,7 @@
 use super::*;
 use crate::step::Learner;
 use crate::testing::*;
+use protocol::Code;
 use protocol::plan::{Method, Recompute};
 
 fn nobody_breaks() -> Broken {
@@ -65,9 +66,45 @@ fn a_card_that_is_not_there_is_refused_and_nobody_waits() {
         return;
     }
     let (mut plan, rows) = run(&Method::Full, 2, 1);
-    plan.devices[1] = format!("cuda:{CARDS}");
+    plan.devices[1] = format!("cuda:{}", FAILING_CARD + 1);
     let shared: SharedRows = rows;
     let problem = Ranks::open(&plan, None, &shared, &nobody_breaks()).err().unwrap();
     assert_eq!(problem.code, Code::DeviceUnavailable);
-    assert!(problem.what.contains("cuda:4") && problem.remedy.contains("anneal doctor"), "{problem:?}");
+    assert!(problem.what.contains("cuda:5") && problem.remedy.contains("anneal doctor"), "{problem:?}");
+}
+
+/// Every allocation from opening the device to the end of the first step, one after the other.
+#[test]
+fn an_allocation_that_fails_is_out_of_memory_wherever_it_is() {
+    use virtual_gpu::Fault;
+    let is_real = std::env::var_os("ANNEAL_GPU").is_some_and(|wanted| wanted == "real");
+    if !cards_are_there() || is_real {
+        return;
+    }
+    let lines = run(&Method::Full, 1, 1).0.memory.arena.len();
+    let attempt = || {
+        let (mut plan, rows) = run(&Method::Full, 1, 1);
+        plan.devices = vec![format!("cuda:{FAILING_CARD}")];
+        let shared: SharedRows = rows.clone();
+        let (mut ranks, _) = Ranks::open(&plan, None, &shared, &nobody_breaks())?;
+        ranks.step(rows.as_ref())
+    };
+    assert!(attempt().is_ok());
+    let mut failed = 0;
+    loop {
+        let allocation = failed as u64 + 1;
+        virtual_gpu::control().arm(Fault::OutOfMemory { device: FAILING_CARD, allocation });
+        let outcome = catch_unwind(AssertUnwindSafe(attempt));
+        virtual_gpu::control().clear_faults();
+        let problem = match outcome {
+            Ok(Ok(_)) => break,
+            Ok(Err(problem)) => problem,
+            Err(panic) => failure::of_panic(&*panic),
+        };
+        let is_named = problem.code == Code::OutOfMemory || problem.why.contains("OUT_OF_MEMORY");
+        assert!(is_named, "allocation {allocation}: {problem:?}");
+        failed += 1;
+    }
+    assert!(failed > lines, "{failed} allocations were met, the plan alone has {lines}");
+    assert!(attempt().is_ok());
 }

@@ -7,11 +7,13 @@ mod peak;
 use super::Lines;
 use super::subject::cpu;
 use crate::bench::bench_train;
+use crate::device;
 use crate::process::host_bytes_peak;
 use kernels::matmul::{Orientation, Shape};
-use kernels::{AllocError, Buffer, DType, Device, adamw, elementwise, measure};
+use kernels::{AllocError, Buffer, DType, Device, adamw, cuda, elementwise, measure};
 use protocol::facts::{ModelConfig, PROJECTIONS};
-use protocol::plan::{Method, Recompute};
+use protocol::job::Precision;
+use protocol::plan::Method;
 use protocol::verb::Bench;
 use protocol::{Code, Outcome, Problem};
 use serde_json::{Value, json};
@@ -39,8 +41,9 @@ const ADAMW_HELD: u64 = 16;
 pub fn main<W: Write>(request: Bench, lines: &mut Lines<W>) -> Outcome<Value> {
     lines.progress("measuring", 0, 0, "runs")?;
     match request {
-        Bench::Train { config, shape, method, batch, length, steps } => {
-            train(&Train { config, shape, method: method_of(&method)?, name: method, batch, length, steps })
+        Bench::Train { config, shape, method, batch, length, steps, device, precision } => {
+            let (method, name) = (method_of(&method)?, method);
+            train(&Train { config, shape, method, name, batch, length, steps, device, precision })
         }
         Bench::Gemm => gemm(),
         Bench::Optimizer { parameters } => optimizer(parameters),
@@ -56,6 +59,8 @@ struct Train {
     batch: u32,
     length: u32,
     steps: u32,
+    device: String,
+    precision: Precision,
 }
 
 /// Training steps; the limit is a step that is nothing but matrix products at the speed just measured.
@@ -63,12 +68,17 @@ fn train(what: &Train) -> Outcome<Value> {
     within("batch", u64::from(what.batch), 1..=1 << 16)?;
     within("length", u64::from(what.length), 2..=u64::from(what.config.context.max(1 << 16)))?;
     within("steps", u64::from(what.steps), 1..=100_000)?;
-    let (Train { config, method, batch, length, .. }, recompute) = (what, Recompute::None);
-    let optimizer = protocol::job::OptimizerKind::Adamw;
-    let arena = plan::memory::table(config, method, optimizer, *batch, *length, recompute);
-    check_room(arena.iter().map(|line| line.bytes).fold(0, u64::saturating_add))?;
-    let device = cpu();
-    let measured = bench_train(&device, config, method, *batch, *length, what.steps)?;
+    let Train { config, method, batch, length, precision, .. } = what;
+    let plan = crate::bench::plan(config, method, *batch, *length, what.steps, *precision);
+    let planned: u64 = plan.memory.arena.iter().map(|line| line.bytes).fold(0, u64::saturating_add);
+    let on_card = what.device != "cpu";
+    if !on_card {
+        check_room(planned)?;
+    }
+    let free_before = free_memory(&what.device);
+    let device = device::open(&what.device, *precision, u32::MAX)?;
+    let measured = bench_train(&device, &plan, what.steps)?;
+    let used = free_before.zip(measured.memory_free).map(|(before, now)| before.saturating_sub(now));
     // Before the products are measured, whose operands would count.
     let rss_mb = host_bytes_peak() >> 20;
     let gflops = product(&device, Orientation::Nt, SHAPES[1], 5)?;
@@ -78,7 +88,14 @@ fn train(what: &Train) -> Outcome<Value> {
         "name": "train", "value": value, "unit": "tokens/s", "limit": limit, "ratio": value / limit,
         "tokens_per_second": value, "rss_mb": rss_mb, "loss": measured.loss, "device_bytes_peak": measured.bytes_peak,
         "shape": what.shape, "method": what.name, "batch": batch, "length": length, "steps": what.steps,
+        "device": what.device, "precision": precision, "device_bytes_planned": planned, "device_bytes_used": used,
     }))
+}
+
+/// Bytes free on a card as its driver tells; `None` for the CPU, whose memory others use too.
+pub(crate) fn free_memory(name: &str) -> Option<u64> {
+    let index: usize = name.strip_prefix("cuda:")?.parse().ok()?;
+    cuda::devices().ok()?.into_iter().find(|info| info.index == index)?.memory_free
 }
 
 fn method_of(name: &str) -> Outcome<Method> {
@@ -208,6 +225,8 @@ mod tests {
             batch: 1,
             length: 8,
             steps: 1,
+            device: "cpu".into(),
+            precision: Precision::F32,
         };
         for method in ["full", "lora"] {
             let answer = main(request(method), &mut Lines::new(Vec::new())).unwrap();
