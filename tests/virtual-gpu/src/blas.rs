@@ -483,6 +483,12 @@ extern "C" fn cublasLtDestroy(handle: usize) -> u32 {
 
 /// There is nothing to log.
 #[unsafe(no_mangle)]
+extern "C" fn cublasLtLoggerOpenFile(_path: *const c_char) -> u32 {
+    0
+}
+
+/// There is nothing to log.
+#[unsafe(no_mangle)]
 extern "C" fn cublasLtLoggerSetLevel(_level: c_int) -> u32 {
     0
 }

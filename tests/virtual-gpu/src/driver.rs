@@ -197,6 +197,7 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, ordinal: c_in
         }
         put(context, context_of(device))?;
         device.primary_references.fetch_add(1, Ordering::AcqRel);
+        device.publish();
         Ok(())
     })
 }
@@ -207,6 +208,7 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) -> u32 {
         let device = device(ordinal)?;
         let one_less = |references: usize| references.checked_sub(1);
         let before = device.primary_references.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
+        device.publish();
         match before {
             Ok(1) => {
                 end_context(device);
@@ -515,7 +517,7 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32
     status(|| {
         let device = current()?;
         let bytes = device.read(|s| s.memory_bytes);
-        put(free, bytes.saturating_sub(device.used.load(Ordering::Acquire)) as usize)?;
+        put(free, bytes.saturating_sub(device.used_by_all()) as usize)?;
         put(total, bytes as usize)
     })
 }

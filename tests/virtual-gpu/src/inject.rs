@@ -195,6 +195,16 @@ fn install(script: &Script) -> bool {
     true
 }
 
+/// Answers a request of JSON with `{"ok": ...}` or `{"error": "..."}`.
+pub(crate) fn answer_text(request: &[u8]) -> String {
+    let answered = serde_json::from_slice(request).map_err(|e| e.to_string()).and_then(answer);
+    let reply = match answered {
+        Ok(value) => json!({ "ok": value }),
+        Err(error) => json!({ "error": error }),
+    };
+    reply.to_string()
+}
+
 /// Answers a request of JSON: `{"ok": ...}` or `{"error": "..."}` is written to `reply`, and its length returned. A reply
 /// longer than `capacity` is cut; the length tells.
 ///
@@ -204,12 +214,7 @@ fn install(script: &Script) -> bool {
 unsafe extern "C" fn vgpu_control(request: *const u8, length: usize, reply: *mut u8, capacity: usize) -> usize {
     // SAFETY: the caller vouches for the range.
     let text = unsafe { std::slice::from_raw_parts(request, length) };
-    let answered = serde_json::from_slice(text).map_err(|e| e.to_string()).and_then(answer);
-    let text = match answered {
-        Ok(value) => json!({ "ok": value }),
-        Err(error) => json!({ "error": error }),
-    };
-    let text = text.to_string();
+    let text = answer_text(text);
     let fits = text.len().min(capacity);
     // SAFETY: the caller vouches for `capacity` bytes, and `fits` is no more.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), reply, fits) };

@@ -5,6 +5,7 @@
 
 use crate::inject::Request;
 use crate::script::{Fault, NvmlSpec, Order, Script};
+use crate::shared;
 use crate::state::lock;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -214,7 +215,10 @@ fn ask(request: &Request) -> Result<Value, String> {
     let mut reply = vec![0u8; REPLY_BYTES];
     // SAFETY: both ranges are as long as is said.
     let length = unsafe { entry(text.as_ptr(), text.len(), reply.as_mut_ptr(), reply.len()) };
-    let reply = reply.get(..length).ok_or("the reply is too long")?;
+    read_reply(reply.get(..length).ok_or("the reply is too long")?)
+}
+
+fn read_reply(reply: &[u8]) -> Result<Value, String> {
     let mut reply: Value = serde_json::from_slice(reply).map_err(|e| e.to_string())?;
     match reply.get("error") {
         Some(error) => Err(error.to_string()),
@@ -222,20 +226,37 @@ fn ask(request: &Request) -> Result<Value, String> {
     }
 }
 
-/// Steers the virtual GPU of this process. Every method panics where the library cannot be loaded or a device is not there:
-/// a test that goes on then would prove nothing.
+/// Steers the virtual GPU of a process. Every method panics where the library cannot be loaded, the process does not answer
+/// or a device is not there: a test that goes on then would prove nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Control(());
+pub struct Control(Option<(&'static Path, u32)>);
 
 /// The control of this process's virtual GPU.
 pub fn control() -> Control {
-    Control(())
+    Control(None)
+}
+
+/// The control of another process, which runs with `VGPU_DIR` set to `folder` and has made its first call.
+pub fn control_of(folder: &Path, process: u32) -> Control {
+    // Kept for good: a control is copied about in tests, of which there are few.
+    Control(Some((Box::leak(folder.to_path_buf().into_boxed_path()), process)))
+}
+
+/// Living processes whose `VGPU_DIR` is `folder` and that have made their first call, in the order of their numbers.
+pub fn processes_in(folder: &Path) -> Vec<u32> {
+    shared::processes_in(folder)
 }
 
 impl Control {
     #[track_caller]
     fn tell(self, request: Request) -> Value {
-        match ask(&request) {
+        let answered = match self.0 {
+            None => ask(&request),
+            Some((folder, process)) => {
+                shared::ask(folder, process, &request).and_then(|reply| read_reply(reply.as_bytes()))
+            }
+        };
+        match answered {
             Ok(value) => value,
             Err(error) => panic!("virtual gpu: {error}"),
         }

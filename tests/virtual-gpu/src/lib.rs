@@ -41,7 +41,14 @@
 //!   ]
 //! }
 //! ```
-//! [`Script`] documents each field. Other variables: `VGPU_CXX` (the compiler, g++), `VGPU_CXXFLAGS` (more flags, such as
+//! [`Script`] documents each field.
+//!
+//! # Several processes
+//! Processes whose `VGPU_DIR` names the same folder share memory in use and losses of devices, so that a monitor in one
+//! process sees what another one uses; [`control_of`] steers any of them from outside. The path of the folder must be short
+//! enough for a socket (80 bytes).
+//!
+//! Other variables: `VGPU_CXX` (the compiler, g++), `VGPU_CXXFLAGS` (more flags, such as
 //! `-fsanitize=bounds,alignment -fsanitize-undefined-trap-on-error`), `VGPU_CACHE` (folder of compiled kernels),
 //! `VGPU_LIBRARY` (the library itself).
 
@@ -60,8 +67,11 @@ mod nvrtc;
 mod product;
 mod reduce;
 mod script;
+mod shared;
 mod state;
 mod stream;
 
-pub use install::{Control, Library, Unavailable, control, install, library_folder, library_folder_without};
+pub use install::{
+    Control, Library, Unavailable, control, control_of, install, library_folder, library_folder_without, processes_in,
+};
 pub use script::{DeviceSpec, Fault, NvmlSpec, Order, Script};

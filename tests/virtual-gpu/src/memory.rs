@@ -100,15 +100,18 @@ impl Memory {
         if gpu().faults.allocation(id) {
             return Err(code::OUT_OF_MEMORY);
         }
-        let total = device.read(|s| s.memory_bytes);
+        let others: u64 = device.others().iter().map(|(_, used)| used).sum();
+        let total = device.read(|s| s.memory_bytes).saturating_sub(others);
         let add = |used: u64| used.checked_add(size as u64).filter(|sum| *sum <= total);
         let added = device.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        device.publish();
         added.map(|_| ()).map_err(|_| code::OUT_OF_MEMORY)
     }
 
     fn uncount(&self, home: Home, size: usize) {
         if let Home::Device(id) = home {
             gpu().devices[id].used.fetch_sub(size as u64, Ordering::AcqRel);
+            gpu().devices[id].publish();
         }
     }
 

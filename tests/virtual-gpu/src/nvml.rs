@@ -298,7 +298,7 @@ fn utilization(device: &Device) -> Utilization {
         let total = device.read(|s| s.memory_bytes);
         last.answer = Utilization {
             gpu: percent(busy_ns - last.busy_ns, elapsed.as_nanos() as u64),
-            memory: percent(device.used.load(Ordering::Relaxed), total),
+            memory: percent(device.used_by_all(), total),
         };
         (last.busy_ns, last.at) = (busy_ns, Instant::now());
     }
@@ -329,7 +329,7 @@ struct MemoryV2 {
 }
 
 fn memory(device: &Device) -> (u64, u64) {
-    (device.read(|s| s.memory_bytes), device.used.load(Ordering::Acquire))
+    (device.read(|s| s.memory_bytes), device.used_by_all())
 }
 
 #[unsafe(no_mangle)]
@@ -361,7 +361,16 @@ struct ProcessInfo {
     compute_instance: c_uint,
 }
 
-/// This process, where it has a context or memory on the device.
+/// Processes that have a context or memory on a device, with the bytes of each.
+fn processes(device: &Device) -> Vec<(u32, u64)> {
+    let mut found = device.others();
+    let used = device.used.load(Ordering::Acquire);
+    if used > 0 || device.primary_references.load(Ordering::Acquire) > 0 {
+        found.push((std::process::id(), used));
+    }
+    found
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     handle: usize,
@@ -369,21 +378,20 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     out: *mut ProcessInfo,
 ) -> u32 {
     status(|| {
-        let device = device("nvmlDeviceGetComputeRunningProcesses_v3", handle)?;
+        let found = processes(device("nvmlDeviceGetComputeRunningProcesses_v3", handle)?);
         if count.is_null() {
             return Err(INVALID_ARGUMENT);
         }
-        let (room, used) = (*count, memory(device).1);
-        let runs = used > 0 || device.primary_references.load(Ordering::Acquire) > 0;
-        *count = c_uint::from(runs);
-        if !runs {
-            return Ok(());
-        }
-        if room == 0 || out.is_null() {
+        let room = *count as usize;
+        *count = found.len() as c_uint;
+        if room < found.len() || (out.is_null() && !found.is_empty()) {
             return Err(INSUFFICIENT_SIZE);
         }
-        let process = std::process::id();
-        put(out, ProcessInfo { process, used_bytes: used, gpu_instance: c_uint::MAX, compute_instance: c_uint::MAX })
+        for (number, (process, used_bytes)) in found.into_iter().enumerate() {
+            let (gpu_instance, compute_instance) = (c_uint::MAX, c_uint::MAX);
+            out.add(number).write(ProcessInfo { process, used_bytes, gpu_instance, compute_instance });
+        }
+        Ok(())
     })
 }
 

@@ -4,6 +4,7 @@ use crate::inject::Faults;
 use crate::kernel::{Function, Module};
 use crate::memory::Memory;
 use crate::script::{DeviceSpec, Order, Script};
+use crate::shared::{publish_in_turn, shared};
 use crate::stream::{Event, Stream};
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -146,9 +147,30 @@ impl Device {
     /// The sticky error, if any.
     pub(crate) fn healthy(&self) -> Cu<()> {
         match self.sticky.load(Ordering::Acquire) {
-            0 => Ok(()),
+            0 => match shared().map_or(0, |shared| shared.lost(self.id)) {
+                0 => Ok(()),
+                error => Err(error),
+            },
             error => Err(error),
         }
+    }
+
+    /// Bytes that all processes use.
+    pub(crate) fn used_by_all(&self) -> u64 {
+        self.used.load(Ordering::Acquire) + self.others().iter().map(|(_, used)| used).sum::<u64>()
+    }
+
+    /// Other processes that use the device, with the bytes of each.
+    pub(crate) fn others(&self) -> Vec<(u32, u64)> {
+        shared().map_or_else(Vec::new, |shared| shared.others(self.id))
+    }
+
+    /// Tells other processes what this one uses.
+    pub(crate) fn publish(&self) {
+        publish_in_turn(|shared| {
+            let contexts = self.primary_references.load(Ordering::Acquire) as u64;
+            shared.publish(self.id, self.used.load(Ordering::Acquire), contexts);
+        });
     }
 
     /// Keeps the first error.
@@ -159,10 +181,11 @@ impl Device {
     pub(crate) fn lose(&self, error: u32) {
         self.lost.store(error, Ordering::Release);
         self.sticky.store(error, Ordering::Release);
+        publish_in_turn(|shared| shared.set_lost(self.id, error));
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire) != 0
+        self.lost.load(Ordering::Acquire) != 0 || shared().is_some_and(|shared| shared.lost(self.id) != 0)
     }
 
     /// A new context: forgets the error, but not a loss.
@@ -173,6 +196,7 @@ impl Device {
     pub(crate) fn revive(&self) {
         self.lost.store(0, Ordering::Release);
         self.sticky.store(0, Ordering::Release);
+        publish_in_turn(|shared| shared.set_lost(self.id, 0));
     }
 
     pub(crate) fn default_stream(&self) -> Arc<Stream> {

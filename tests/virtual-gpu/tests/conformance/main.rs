@@ -14,6 +14,7 @@ mod loading;
 mod memory;
 mod modelled_time;
 mod monitoring;
+mod processes;
 mod products;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, sys};
