@@ -1,6 +1,7 @@
-"""Training steps of a Llama of 135 million parameters with PyTorch and transformers: random weights, random tokens, f32.
+"""Training steps of a Llama of 135 million parameters with PyTorch and transformers: random weights, random tokens.
 
 torch_train.py --mode full|lora [--compile] [--checkpointing] --rows 4 --length 256 [--warm 1] [--steps 2]
+               [--device cpu|cuda] [--precision f32|bf16]
 """
 import argparse
 import json
@@ -20,6 +21,8 @@ parser.add_argument("--rows", type=int, default=4)
 parser.add_argument("--length", type=int, default=256)
 parser.add_argument("--warm", type=int, default=1)
 parser.add_argument("--steps", type=int, default=2)
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: autocast")
 asked = parser.parse_args()
 
 torch.set_num_threads(2)
@@ -38,6 +41,7 @@ config = transformers.LlamaConfig(
 config._attn_implementation = "sdpa"
 model = transformers.AutoModelForCausalLM.from_config(config)
 model.train()
+model.to(asked.device)
 if asked.mode == "lora":
     import peft
 
@@ -52,12 +56,15 @@ optimizer = torch.optim.AdamW(moving, lr=1e-4, fused=True)
 forward = torch.compile(model) if asked.compile else model
 
 for step in range(asked.warm + asked.steps):
-    ids = torch.randint(0, config.vocab_size, (asked.rows, asked.length))
+    ids = torch.randint(0, config.vocab_size, (asked.rows, asked.length), device=asked.device)
     start = time.perf_counter()
-    loss = forward(input_ids=ids, labels=ids).loss
+    with torch.autocast(asked.device, torch.bfloat16, enabled=asked.precision == "bf16"):
+        loss = forward(input_ids=ids, labels=ids).loss
     loss.backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+    if asked.device == "cuda":
+        torch.cuda.synchronize()
     seconds = time.perf_counter() - start
     if step >= asked.warm:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

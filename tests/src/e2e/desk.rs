@@ -133,6 +133,7 @@ impl Desk {
             .env("XDG_DATA_HOME", folder("data"))
             .env("XDG_RUNTIME_DIR", folder("runtime"))
             .env("ANNEAL_HOME", self.lab.home())
+            .envs(self.lab.environment().iter().map(|(name, value)| (name, value)))
             .env("DISPLAY", &self.display)
             .env("LANG", "C.UTF-8")
             .env("GDK_BACKEND", "x11")

@@ -7,6 +7,7 @@ mod acts;
 mod arrival;
 mod bus;
 mod calls;
+mod cards;
 mod closing;
 mod desk;
 mod export;
