@@ -225,6 +225,7 @@ pub(crate) struct Settings {
     pub(crate) threads: AtomicUsize,
     pub(crate) strict: AtomicBool,
     pub(crate) peer_access: AtomicBool,
+    pub(crate) rank_processes: AtomicBool,
     pub(crate) driver_version: AtomicU32,
 }
 
@@ -237,6 +238,7 @@ impl Settings {
             threads: AtomicUsize::new(0),
             strict: AtomicBool::new(false),
             peer_access: AtomicBool::new(false),
+            rank_processes: AtomicBool::new(false),
             driver_version: AtomicU32::new(0),
         };
         settings.set(script);
@@ -250,6 +252,7 @@ impl Settings {
         self.threads.store(script.threads.max(1), Ordering::Relaxed);
         self.strict.store(script.strict, Ordering::Relaxed);
         self.peer_access.store(script.peer_access, Ordering::Relaxed);
+        self.rank_processes.store(script.rank_processes, Ordering::Relaxed);
         self.driver_version.store(script.driver_version.max(0) as u32, Ordering::Relaxed);
     }
 
