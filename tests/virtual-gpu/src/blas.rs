@@ -8,12 +8,10 @@
 
 use crate::clock;
 use crate::driver;
-use crate::kernel;
 use crate::product::{Activation, Number, Operand, Product, Rounding};
 use crate::state::{Registry, current, gpu, lock};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
 
 /// A `cublasStatus_t` where it fails.
 type Blas<T> = Result<T, u32>;
@@ -37,11 +35,7 @@ fn submit(stream: usize, product: Product) -> Blas<()> {
     product.check().map_err(|_| EXECUTION_FAILED)?;
     let device = &gpu().devices[stream.device];
     let cost = clock::product(device, product.operations(), product.bytes(), product.precision());
-    stream.submit(cost, move |device| {
-        let started = Instant::now();
-        product.run();
-        kernel::busy(device, started);
-    });
+    stream.submit(cost, move |device| device.busy_while(|| product.run()));
     Ok(())
 }
 

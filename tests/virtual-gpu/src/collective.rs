@@ -5,12 +5,14 @@
 //! its own communicator is aborted or its device fails, as with NCCL.
 
 use crate::clock::{self, Nanoseconds};
+use crate::files::Files;
 use crate::memory;
 use crate::reduce::{Element, Reduction, reduce};
 use crate::state::{code, gpu, lock};
 use crate::stream::Stream;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,9 +64,9 @@ impl Signature {
     }
 
     /// What every rank receives.
-    fn results(&self, sources: &[usize]) -> Vec<Vec<u8>> {
+    pub(crate) fn results(&self, sources: &[usize]) -> Vec<Vec<u8>> {
         let (size, bytes) = (sources.len(), self.bytes());
-        let gather = |parts: Vec<usize>| parts.iter().flat_map(|part| read(*part, bytes)).collect::<Vec<u8>>();
+        let gather = |parts: Vec<usize>| parts.iter().flat_map(|part| memory::read(*part, bytes)).collect::<Vec<u8>>();
         let block = |rank: usize| sources.iter().map(|s| s + rank * bytes).collect::<Vec<usize>>();
         match self.operation {
             Operation::AllReduce(how) => vec![reduce(self.element, how, sources, self.count); size],
@@ -72,7 +74,7 @@ impl Signature {
                 (0..size).map(|rank| reduce(self.element, how, &block(rank), self.count)).collect()
             }
             Operation::AllGather => vec![gather(sources.to_vec()); size],
-            Operation::Broadcast { root } => vec![read(sources[root], bytes); size],
+            Operation::Broadcast { root } => vec![memory::read(sources[root], bytes); size],
             Operation::Reduce { root, how } => {
                 let mut results = vec![Vec::new(); size];
                 results[root] = reduce(self.element, how, sources, self.count);
@@ -83,7 +85,7 @@ impl Signature {
     }
 
     /// Modelled time on a device, as rings take it.
-    fn cost(&self, device: usize, size: usize) -> Nanoseconds {
+    pub(crate) fn cost(&self, device: usize, size: usize) -> Nanoseconds {
         let (bytes, size) = (self.bytes() as f64, size as f64);
         let (sent, hops) = match self.operation {
             Operation::AllReduce(_) => (2.0 * (size - 1.0) / size * bytes, 2.0 * (size - 1.0)),
@@ -94,14 +96,6 @@ impl Signature {
         };
         clock::collective(&gpu().devices[device], sent, hops as usize)
     }
-}
-
-fn read(address: usize, bytes: usize) -> Vec<u8> {
-    if bytes == 0 {
-        return Vec::new();
-    }
-    // SAFETY: the rank's buffer was checked when the collective was issued.
-    unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec()
 }
 
 /// One rank's part in a collective.
@@ -156,28 +150,45 @@ struct Split {
 /// The ranks of a communicator, wherever their threads are.
 pub(crate) struct Clique {
     pub(crate) size: usize,
+    /// Where they meet when they are processes.
+    files: Option<Files>,
     meeting: Mutex<Meeting>,
     changed: Condvar,
 }
 
 impl Clique {
     pub(crate) fn new(size: usize) -> Arc<Clique> {
-        Arc::new(Clique { size, meeting: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Clique { size, files: None, meeting: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Ranks that are processes and meet in a folder.
+    pub(crate) fn in_files(size: usize, folder: PathBuf) -> Arc<Clique> {
+        let files = Some(Files::new(folder));
+        Arc::new(Clique { size, files, meeting: Mutex::default(), changed: Condvar::new() })
     }
 
     /// Lets a rank in; false where it was already there.
     pub(crate) fn join(&self, rank: usize) -> bool {
+        if let Some(files) = &self.files {
+            return files.join(rank);
+        }
         let new = lock(&self.meeting).ranks.insert(rank);
         self.changed.notify_all();
         new
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        lock(&self.meeting).ranks.len() == self.size
+        match &self.files {
+            Some(files) => files.is_complete(self.size),
+            None => lock(&self.meeting).ranks.len() == self.size,
+        }
     }
 
     /// Returns once all ranks have joined.
     pub(crate) fn wait_until_complete(&self) {
+        if let Some(files) = &self.files {
+            return files.wait_until_complete(self.size);
+        }
         let mut meeting = lock(&self.meeting);
         while meeting.ranks.len() < self.size {
             meeting = self.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner);
@@ -186,6 +197,11 @@ impl Clique {
 
     pub(crate) fn failure(&self) -> Option<String> {
         lock(&self.meeting).failure.clone()
+    }
+
+    /// Keeps the first failure.
+    pub(crate) fn note_failure(&self, message: String) {
+        lock(&self.meeting).failure.get_or_insert(message);
     }
 
     pub(crate) fn wake(&self) {
@@ -200,6 +216,8 @@ pub(crate) struct Communicator {
     pub(crate) device: usize,
     rounds: AtomicU64,
     splits: AtomicU64,
+    /// Letters so far, from a rank to a rank; counted by each side, and only where they are files.
+    letters: Mutex<HashMap<(usize, usize), u64>>,
     aborted: AtomicBool,
 }
 
@@ -212,10 +230,17 @@ pub(crate) struct Message {
     pub(crate) peer: usize,
 }
 
+impl Message {
+    /// Modelled time on a device.
+    pub(crate) fn cost(&self, device: usize) -> Nanoseconds {
+        clock::collective(&gpu().devices[device], self.bytes as f64, 1)
+    }
+}
+
 impl Communicator {
     pub(crate) fn new(clique: Arc<Clique>, rank: usize, device: usize) -> Arc<Communicator> {
-        let (rounds, splits) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Communicator { clique, rank, device, rounds, splits, aborted: AtomicBool::new(false) })
+        let (rounds, splits, letters) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        Arc::new(Communicator { clique, rank, device, rounds, splits, letters, aborted: AtomicBool::new(false) })
     }
 
     /// Lets this rank's waiting operations go; those of the other ranks wait on.
@@ -228,7 +253,16 @@ impl Communicator {
         self.aborted.load(Ordering::Acquire)
     }
 
-    fn gave_up(&self) -> bool {
+    /// Number of the next letter from a rank to a rank.
+    pub(crate) fn next_letter(&self, from: usize, to: usize) -> u64 {
+        let mut letters = lock(&self.letters);
+        let next = letters.entry((from, to)).or_default();
+        *next += 1;
+        *next
+    }
+
+    /// Whether this rank waits no more.
+    pub(crate) fn gave_up(&self) -> bool {
         self.is_aborted() || gpu().devices[self.device].healthy().is_err()
     }
 
@@ -275,6 +309,9 @@ impl Communicator {
     }
 
     fn meet(&self, number: u64, part: Part, start: Nanoseconds) -> Nanoseconds {
+        if let Some(files) = &self.clique.files {
+            return self.meet_in_files(files, number, part, start);
+        }
         let size = self.clique.size;
         let mut meeting = lock(&self.clique.meeting);
         let round = meeting.rounds.entry(number).or_default();
@@ -326,6 +363,9 @@ impl Communicator {
     }
 
     fn deliver(&self, messages: &[Message], start: Nanoseconds) -> Nanoseconds {
+        if let Some(files) = &self.clique.files {
+            return self.deliver_in_files(files, messages, start);
+        }
         let sent: Vec<u64> = messages.iter().filter(|m| m.sends).map(|message| self.post(message, start)).collect();
         let end = self.await_messages(messages, &sent, start);
         if end.is_none() {
@@ -363,8 +403,7 @@ impl Communicator {
         let way = (message.peer, self.rank);
         let next = |m: &mut Meeting| m.letters.get_mut(&way)?.pop_front();
         let (mut meeting, letter) = self.wait(lock(&self.clique.meeting), next)?;
-        let cost = clock::collective(&gpu().devices[self.device], message.bytes as f64, 1);
-        let end = start.max(letter.start) + cost;
+        let end = start.max(letter.start) + message.cost(self.device);
         if letter.bytes == message.bytes {
             memory::copy(message.address, letter.source, message.bytes);
         } else {
@@ -387,6 +426,10 @@ impl Communicator {
     /// Says which part this rank wants to be in, and at which place; the number of the split.
     pub(crate) fn wish(&self, color: i32, key: i32) -> u64 {
         let number = self.splits.fetch_add(1, Ordering::AcqRel);
+        if let Some(files) = &self.clique.files {
+            self.wish_in_files(files, number, color, key);
+            return number;
+        }
         let mut meeting = lock(&self.clique.meeting);
         let split = meeting.splits.entry(number).or_default();
         split.wishes.insert(self.rank, (color, key));
@@ -399,6 +442,15 @@ impl Communicator {
 
     /// Waits for a split; `None` for a rank that wants to be in no part, or that gave up.
     pub(crate) fn part_of_split(&self, number: u64) -> Option<Arc<Communicator>> {
+        let (clique, rank) = match &self.clique.files {
+            Some(files) => self.part_of_split_in_files(files, number)?,
+            None => self.granted_part(number)?,
+        };
+        clique.join(rank);
+        Some(Communicator::new(clique, rank, self.device))
+    }
+
+    fn granted_part(&self, number: u64) -> Option<(Arc<Clique>, usize)> {
         let granted = |m: &mut Meeting| {
             let split = m.splits.get_mut(&number)?;
             let granted = split.granted.remove(&self.rank)?;
@@ -409,9 +461,7 @@ impl Communicator {
         };
         let (meeting, granted) = self.wait(lock(&self.clique.meeting), granted)?;
         drop(meeting);
-        let (clique, rank) = granted?;
-        clique.join(rank);
-        Some(Communicator::new(clique, rank, self.device))
+        granted
     }
 }
 
@@ -432,15 +482,18 @@ fn finish(round: &Round, size: usize) -> Result<Nanoseconds, String> {
 }
 
 /// Ranks of one color form a clique, in order of their keys.
+pub(crate) fn granted_parts(wishes: &BTreeMap<usize, (i32, i32)>) -> BTreeMap<i32, Vec<usize>> {
+    let mut ranks: Vec<(i32, i32, usize)> = wishes.iter().map(|(rank, (color, key))| (*color, *key, *rank)).collect();
+    ranks.sort_unstable();
+    let mut parts: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
+    ranks.into_iter().for_each(|(color, _, rank)| parts.entry(color).or_default().push(rank));
+    parts
+}
+
 fn grant(split: &mut Split) {
-    let mut colors: BTreeMap<i32, Vec<(i32, usize)>> = BTreeMap::new();
-    for (rank, (color, key)) in &split.wishes {
-        colors.entry(*color).or_default().push((*key, *rank));
-    }
-    for (color, mut members) in colors {
-        members.sort_unstable();
+    for (color, members) in granted_parts(&split.wishes) {
         let clique = Clique::new(members.len());
-        for (place, (_, rank)) in members.into_iter().enumerate() {
+        for (place, rank) in members.into_iter().enumerate() {
             split.granted.insert(rank, (color >= 0).then(|| (clique.clone(), place)));
         }
     }

@@ -69,7 +69,7 @@ extern "C" fn cuInit(_flags: c_uint) -> u32 {
         if gpu().devices.is_empty() {
             return Err(code::NO_DEVICE);
         }
-        kernel::install_handler();
+        kernel::catch_faults();
         INITIALISED.store(true, Ordering::Release);
         Ok(())
     })

@@ -181,10 +181,11 @@ pub fn install(script: &Script) -> Result<bool, Unavailable> {
     Ok(true)
 }
 
+/// Names alone make later look-ups find it: its symbols stay out of the way of other libraries of the same functions.
 fn open(path: &Path) -> Result<usize, String> {
     let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|e| e.to_string())?;
     // SAFETY: the name ends in a NUL; the library has no initialisers of its own.
-    let opened = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) } as usize;
+    let opened = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) } as usize;
     if opened != 0 {
         return Ok(opened);
     }

@@ -10,7 +10,6 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
 
 /// Most threads of a block.
 const BLOCK_THREADS: u64 = 1024;
@@ -331,10 +330,12 @@ pub(crate) unsafe fn launch(
     let function = function.clone();
     stream.submit(cost, move |device| {
         let (number, faults) = issued.clone().unwrap_or_else(|| draw(device));
-        faults.iter().for_each(|fault| meet(device, *fault));
-        if device.healthy().is_ok() {
-            Job::new(function.clone(), geometry, values.clone(), number).run(device);
-        }
+        device.busy_while(|| {
+            faults.iter().for_each(|fault| meet(device, *fault));
+            if device.healthy().is_ok() {
+                Job::new(function.clone(), geometry, values.clone(), number).run(device);
+            }
+        });
     });
     Ok(())
 }
@@ -370,7 +371,6 @@ impl Job {
     }
 
     fn run(&self, device: &Device) {
-        let started = Instant::now();
         let block: u64 = self.launch.block.iter().map(|n| u64::from(*n)).product();
         let threads = gpu().settings.threads.load(Ordering::Relaxed) as u64;
         if threads > 1 && self.blocks > 1 && self.blocks * block >= PARALLEL_FROM {
@@ -383,7 +383,6 @@ impl Job {
         } else {
             self.run_share();
         }
-        busy(device, started);
         match self.result.load(Ordering::Relaxed) {
             0 => {}
             error => device.fail(error as u32),
@@ -431,16 +430,6 @@ impl Job {
             )
         }
     }
-}
-
-/// Counts busy time, and makes a slow device slow.
-pub(crate) fn busy(device: &Device, started: Instant) {
-    let slower = device.read(|s| s.slow_factor) - 1.0;
-    if slower > 0.0 {
-        let wait = (started.elapsed().as_secs_f64() * slower).min(1.0);
-        std::thread::sleep(std::time::Duration::from_secs_f64(wait));
-    }
-    device.busy_ns.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
 
 // ---- what a thread needs to run blocks ----
@@ -497,7 +486,7 @@ const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SI
 static BEFORE: OnceLock<Vec<libc::sigaction>> = OnceLock::new();
 
 /// Installs the handler once; the handlers before it stay in charge of everything outside kernels.
-pub(crate) fn install_handler() {
+pub(crate) fn catch_faults() {
     BEFORE.get_or_init(|| {
         SIGNALS
             .iter()
@@ -519,7 +508,7 @@ pub(crate) fn install_handler() {
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     let function = RUNNING.get();
     if function.is_null() {
-        return give_to_handler_before(signal);
+        return pass_on(signal);
     }
     // SAFETY: the thread runs this function, whose job holds it; the kernel's own code raised the signal, so that no lock
     // of this library is held by this thread; `info` is the kernel's.
@@ -533,7 +522,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
 }
 
 /// The instruction runs again once the handler returns, and meets the handler that was there before.
-fn give_to_handler_before(signal: c_int) {
+fn pass_on(signal: c_int) {
     let before = SIGNALS.iter().position(|s| *s == signal).and_then(|i| BEFORE.get()?.get(i));
     // SAFETY: the action is what the system told before, or the default.
     unsafe {

@@ -29,7 +29,7 @@
 //!     "nvml": {"temperature": 40, "power_mw": 75000, "throttle_reasons": 0, "unsupported": ["nvmlDeviceGetFanSpeed_v2"]}
 //!   }],
 //!   "order": "forward", "alignment": 256, "poison": true, "threads": 1, "strict": false, "peer_access": true,
-//!   "driver_version": 12080,
+//!   "rank_processes": false, "driver_version": 12080,
 //!   "faults": [
 //!     {"kind": "out_of_memory", "device": 0, "allocation": 3},
 //!     {"kind": "illegal_address", "device": 0, "launch": 10},
@@ -46,7 +46,7 @@
 //! # Several processes
 //! Processes whose `VGPU_DIR` names the same folder share memory in use and losses of devices, so that a monitor in one
 //! process sees what another one uses; [`control_of`] steers any of them from outside. The path of the folder must be short
-//! enough for a socket (80 bytes).
+//! enough for a socket (80 bytes). With `rank_processes` in their scripts they also reach each other through NCCL.
 //!
 //! Other variables: `VGPU_CXX` (the compiler, g++), `VGPU_CXXFLAGS` (more flags, such as
 //! `-fsanitize=bounds,alignment -fsanitize-undefined-trap-on-error`), `VGPU_CACHE` (folder of compiled kernels),
@@ -56,6 +56,7 @@ mod blas;
 mod clock;
 mod collective;
 mod driver;
+mod files;
 mod graph;
 mod inject;
 mod install;

@@ -277,3 +277,12 @@ pub(crate) fn copy(to: usize, from: usize, bytes: usize) {
     // SAFETY: device ranges were checked when the copy was issued, host ranges are vouched for by the caller of the driver.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) }
 }
+
+/// Copies a range that was checked before.
+pub(crate) fn read(address: usize, bytes: usize) -> Vec<u8> {
+    if bytes == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the range was checked when the operation was issued.
+    unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec()
+}

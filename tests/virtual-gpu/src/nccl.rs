@@ -1,4 +1,5 @@
-//! libnccl over the threads of one process. Ranks of other processes cannot be reached and are refused.
+//! libnccl over the threads of one process, or over processes where a script says `rank_processes`. Otherwise ranks of other
+//! processes cannot be reached and are refused.
 
 #![allow(unsafe_op_in_unsafe_fn, non_snake_case, reason = "C entry points: callers vouch for pointers as NCCL demands")]
 
@@ -10,6 +11,7 @@ use crate::stream::Stream;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -127,6 +129,11 @@ unsafe extern "C" fn ncclGetUniqueId(out: *mut UniqueId) -> u32 {
 
 /// The clique of an identity.
 fn clique_of(id: &UniqueId, size: usize) -> Nccl<Arc<Clique>> {
+    if gpu().settings.rank_processes.load(Ordering::Relaxed) {
+        let folder = std::env::var_os("VGPU_DIR").ok_or(SYSTEM_ERROR)?;
+        let name: String = id.0[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+        return Ok(Clique::in_files(size, PathBuf::from(folder).join(format!("nccl-{name}"))));
+    }
     static CLIQUES: Mutex<Option<HashMap<[u8; 8], Arc<Clique>>>> = Mutex::new(None);
     if id.0[8..12] != std::process::id().to_le_bytes() {
         gpu().tell("a rank of another process cannot be reached".into());

@@ -281,7 +281,7 @@ struct Utilization {
 /// Busy time and clock at the last sample of a device, and what was answered.
 #[derive(Clone, Copy)]
 struct Sample {
-    busy_ns: u64,
+    busy: Duration,
     at: Instant,
     answer: Utilization,
 }
@@ -290,17 +290,17 @@ fn utilization(device: &Device) -> Utilization {
     static SAMPLES: Mutex<Vec<Option<Sample>>> = Mutex::new(Vec::new());
     let mut samples = lock(&SAMPLES);
     samples.resize(gpu().devices.len(), None);
-    let zero = Sample { busy_ns: 0, at: gpu().started, answer: Utilization::default() };
+    let zero = Sample { busy: Duration::ZERO, at: gpu().started, answer: Utilization::default() };
     let last = samples[device.id].get_or_insert(zero);
-    let (elapsed, busy_ns) = (last.at.elapsed(), device.busy_ns.load(Ordering::Relaxed));
+    let (elapsed, busy) = (last.at.elapsed(), device.busy());
     if elapsed >= SAMPLE {
         let percent = |part: u64, whole: u64| (part * 100 / whole.max(1)).min(100) as c_uint;
         let total = device.read(|s| s.memory_bytes);
         last.answer = Utilization {
-            gpu: percent(busy_ns - last.busy_ns, elapsed.as_nanos() as u64),
+            gpu: percent(busy.saturating_sub(last.busy).as_nanos() as u64, elapsed.as_nanos() as u64),
             memory: percent(device.used_by_all(), total),
         };
-        (last.busy_ns, last.at) = (busy_ns, Instant::now());
+        (last.busy, last.at) = (busy, Instant::now());
     }
     last.answer
 }

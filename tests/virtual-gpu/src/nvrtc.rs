@@ -107,7 +107,7 @@ fn own_path() -> Option<PathBuf> {
 }
 
 /// Writes a file so that nobody ever sees half of it.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let part = path.with_extension(format!("{}-{number}.part", std::process::id()));

@@ -20,6 +20,8 @@ pub struct Script {
     pub strict: bool,
     /// Whether devices can map each other's memory.
     pub peer_access: bool,
+    /// Ranks of a communicator may be in several processes that share `VGPU_DIR`; slower than threads.
+    pub rank_processes: bool,
     /// What `cuDriverGetVersion` answers, as 1000 × major + 10 × minor.
     pub driver_version: i32,
     /// What goes wrong, in any order.
@@ -36,6 +38,7 @@ impl Default for Script {
             threads: 1,
             strict: false,
             peer_access: true,
+            rank_processes: false,
             driver_version: 12_080,
             faults: Vec::new(),
         }

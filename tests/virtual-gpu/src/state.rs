@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Result of a driver operation: a `CUresult` where it fails.
 pub(crate) type Cu<T> = Result<T, u32>;
@@ -92,6 +92,19 @@ impl<T> Registry<T> {
     }
 }
 
+/// Most that one kernel of a slow device waits.
+const SLOWED_SECONDS_MAX: f64 = 1.0;
+
+/// Kernels and products that run on a device, in real time.
+#[derive(Default)]
+struct Activity {
+    running: usize,
+    /// Since when at least one runs.
+    since: Option<Instant>,
+    /// Time in which at least one ran, up to `since`.
+    busy: Duration,
+}
+
 /// One virtual device.
 pub(crate) struct Device {
     pub(crate) id: usize,
@@ -104,8 +117,7 @@ pub(crate) struct Device {
     lost: AtomicU32,
     pub(crate) primary_references: AtomicUsize,
     pub(crate) launches: AtomicU64,
-    /// Real time in which kernels or products ran.
-    pub(crate) busy_ns: AtomicU64,
+    activity: Mutex<Activity>,
     /// Collectives that were issued and have not ended.
     pub(crate) pending_collectives: AtomicUsize,
     pub(crate) peers: Mutex<BTreeSet<usize>>,
@@ -123,7 +135,7 @@ impl Device {
             lost: AtomicU32::new(0),
             primary_references: AtomicUsize::new(0),
             launches: AtomicU64::new(0),
-            busy_ns: AtomicU64::new(0),
+            activity: Mutex::default(),
             pending_collectives: AtomicUsize::new(0),
             peers: Mutex::new(BTreeSet::new()),
             default_stream: OnceLock::new(),
@@ -203,6 +215,35 @@ impl Device {
         self.default_stream.get_or_init(|| Stream::start(self.id)).clone()
     }
 
+    /// Does work that counts as busy time; on a slow device it takes longer.
+    pub(crate) fn busy_while(&self, work: impl FnOnce()) {
+        let started = Instant::now();
+        {
+            let mut activity = lock(&self.activity);
+            activity.running += 1;
+            activity.since.get_or_insert(started);
+        }
+        work();
+        let slower = self.read(|s| s.slow_factor) - 1.0;
+        if slower > 0.0 {
+            let wait = (started.elapsed().as_secs_f64() * slower).min(SLOWED_SECONDS_MAX);
+            std::thread::sleep(Duration::from_secs_f64(wait));
+        }
+        let mut activity = lock(&self.activity);
+        activity.running -= 1;
+        if activity.running == 0
+            && let Some(since) = activity.since.take()
+        {
+            activity.busy += since.elapsed();
+        }
+    }
+
+    /// Time in which at least one kernel or product ran.
+    pub(crate) fn busy(&self) -> Duration {
+        let activity = lock(&self.activity);
+        activity.busy + activity.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// All streams of the device whose threads run: also destroyed ones that have work left.
     pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
         let mut running = lock(&self.running_streams);
@@ -225,6 +266,7 @@ pub(crate) struct Settings {
     pub(crate) threads: AtomicUsize,
     pub(crate) strict: AtomicBool,
     pub(crate) peer_access: AtomicBool,
+    pub(crate) rank_processes: AtomicBool,
     pub(crate) driver_version: AtomicU32,
 }
 
@@ -237,6 +279,7 @@ impl Settings {
             threads: AtomicUsize::new(0),
             strict: AtomicBool::new(false),
             peer_access: AtomicBool::new(false),
+            rank_processes: AtomicBool::new(false),
             driver_version: AtomicU32::new(0),
         };
         settings.set(script);
@@ -250,6 +293,7 @@ impl Settings {
         self.threads.store(script.threads.max(1), Ordering::Relaxed);
         self.strict.store(script.strict, Ordering::Relaxed);
         self.peer_access.store(script.peer_access, Ordering::Relaxed);
+        self.rank_processes.store(script.rank_processes, Ordering::Relaxed);
         self.driver_version.store(script.driver_version.max(0) as u32, Ordering::Relaxed);
     }
 

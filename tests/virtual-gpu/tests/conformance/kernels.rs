@@ -201,3 +201,48 @@ fn warp_matrices_multiply() {
         }
     }
 }
+
+/// Same number, or both not one.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
+#[test]
+fn halves_are_rounded_and_widened_as_they_should() {
+    use half::{bf16, f16};
+    let Some((_turn, _control)) = machine() else { return };
+    let bench = Bench::new(0);
+    let image = compile_ptx_with_opts(include_str!("halves.cu"), options()).unwrap();
+    let module = bench.context.load_module(image).unwrap();
+    // Steps through all signs and sizes, subnormals, infinities and numbers that are none.
+    let x: Vec<f32> = (0..1 << 18).map(|i: u32| f32::from_bits(i.wrapping_mul(16_411))).collect();
+    let n = x.len() as i32;
+    let given = bench.stream.clone_htod(&x).unwrap();
+    let mut rounded = [0, 1].map(|_| bench.stream.alloc_zeros::<u16>(x.len()).unwrap());
+    let kernel = module.load_function("round_halves").unwrap();
+    let [a, b] = &mut rounded;
+    let grid = LaunchConfig::for_num_elems(n as u32);
+    unsafe { bench.stream.launch_builder(&kernel).arg(&given).arg(a).arg(b).arg(&n).launch(grid) }.unwrap();
+    let [a, b] = rounded.map(|r| bench.stream.clone_dtoh(&r).unwrap());
+    for (i, x) in x.iter().enumerate() {
+        assert!(same(bf16::from_bits(a[i]).to_f32(), bf16::from_f32(*x).to_f32()), "bf16 of {x:e}");
+        assert!(same(f16::from_bits(b[i]).to_f32(), f16::from_f32(*x).to_f32()), "f16 of {x:e}");
+    }
+    let n = 1 << 16;
+    let mut wide = [0, 1].map(|_| bench.stream.alloc_zeros::<f32>(n as usize).unwrap());
+    let kernel = module.load_function("widen_halves").unwrap();
+    let [a, b] = &mut wide;
+    let grid = LaunchConfig::for_num_elems(n as u32);
+    unsafe { bench.stream.launch_builder(&kernel).arg(a).arg(b).arg(&n).launch(grid) }.unwrap();
+    let [a, b] = wide.map(|w| bench.stream.clone_dtoh(&w).unwrap());
+    for bits in 0..=u16::MAX {
+        assert!(same(a[bits as usize], bf16::from_bits(bits).to_f32()), "bf16 {bits:#x}");
+        assert!(same(b[bits as usize], f16::from_bits(bits).to_f32()), "f16 {bits:#x}");
+    }
+    let mut pair = bench.stream.clone_htod(&[1f32, 2.0].map(bf16::from_f32)).unwrap();
+    let mut one = bench.stream.clone_htod(&[f16::from_f32(3.0)]).unwrap();
+    let kernel = module.load_function("sum_halves").unwrap();
+    unsafe { bench.stream.launch_builder(&kernel).arg(&mut pair).arg(&mut one).launch(threads(1)) }.unwrap();
+    assert_eq!(bench.stream.clone_dtoh(&pair).unwrap(), [2f32, 5.0].map(bf16::from_f32));
+    assert_eq!(bench.stream.clone_dtoh(&one).unwrap(), [f16::from_f32(6.5)]);
+}

@@ -88,6 +88,25 @@ fn sensors_are_those_of_the_script() {
 }
 
 #[test]
+fn a_kernel_that_hangs_keeps_its_device_busy() {
+    let Some((_turn, control)) = machine() else { return };
+    let nvml = Nvml::init().unwrap();
+    let device = nvml.device_by_index(2).unwrap();
+    let bench = Bench::new(2);
+    control.arm(Fault::LaunchHang { device: 2, launch: 1 });
+    let mut out = bench.stream.alloc_zeros::<f32>(4).unwrap();
+    let kernel = bench.kernel("use_globals");
+    use cudarc::driver::PushKernelArg;
+    unsafe { bench.stream.launch_builder(&kernel).arg(&mut out).launch(crate::threads(4)) }.unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    device.utilization_rates().unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    assert!(device.utilization_rates().unwrap().gpu >= 90);
+    control.clear_faults();
+    bench.stream.synchronize().unwrap();
+}
+
+#[test]
 fn calls_can_hang_until_the_faults_are_cleared() {
     let Some((_turn, control)) = machine() else { return };
     control.arm(Fault::NvmlHang { call: "nvmlDeviceGetPowerUsage".into() });

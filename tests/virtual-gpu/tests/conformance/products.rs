@@ -80,6 +80,8 @@ struct Light<'a> {
     batches: usize,
     scalars: [f32; 2],
     bias: Option<u64>,
+    /// `cublasLtEpilogue_t` without its bit for a bias.
+    activation: u32,
 }
 
 const F32: sys::cudaDataType = sys::cudaDataType::CUDA_R_32F;
@@ -109,9 +111,13 @@ impl Light<'_> {
         let [a, b] = self.transposes.map(i32::from);
         set(CUBLASLT_MATMUL_DESC_TRANSA, (&raw const a).cast(), 4);
         set(CUBLASLT_MATMUL_DESC_TRANSB, (&raw const b).cast(), 4);
+        let epilogue = match (self.activation, self.bias) {
+            (0, None) => 1,
+            (activation, None) => activation,
+            (activation, Some(_)) => activation | 4,
+        };
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), 4);
         if let Some(bias) = self.bias {
-            let epilogue = 4u32;
-            set(CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), 4);
             set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, (&raw const bias).cast(), 8);
         }
         description
@@ -214,6 +220,7 @@ fn light_products_take_orders_transposes_batches_and_biases() {
             batches: 3,
             scalars: [2.0, 0.5],
             bias: (case & 8 != 0).then(|| bias.device_ptr(&bench.stream).0),
+            activation: 0,
         };
         let [m, n, k] = sizes;
         let (a, b, c) = (numbers(3 * m * k, 1), numbers(3 * k * n, 2), numbers(3 * m * n, 3));
@@ -250,6 +257,7 @@ fn reduced_precision_is_visible_and_unknown_combinations_are_refused() {
             batches: 1,
             scalars: [1.0, 0.0],
             bias: None,
+            activation: 0,
         };
         let a = bench.stream.clone_htod(&[1.000_1f32]).unwrap();
         let b = bench.stream.clone_htod(&[1f32]).unwrap();
@@ -261,4 +269,32 @@ fn reduced_precision_is_visible_and_unknown_combinations_are_refused() {
     assert_eq!(product(CUBLAS_COMPUTE_32F_FAST_TF32), Ok(1.0));
     assert_eq!(product(CUBLAS_COMPUTE_16F), Err(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED));
     assert_eq!(product(CUBLAS_COMPUTE_64F), Err(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED));
+}
+
+#[test]
+fn activations_come_after_the_bias() {
+    let Some((_turn, _control)) = machine() else { return };
+    let bench = Bench::new(0);
+    let bias = bench.stream.clone_htod(&[-10f32, 10.0]).unwrap();
+    let product = |activation| {
+        let light = Light {
+            bench: &bench,
+            compute: sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+            row_major: true,
+            transposes: [false, false],
+            sizes: [2, 1, 1],
+            batches: 1,
+            scalars: [1.0, 0.0],
+            bias: Some(bias.device_ptr(&bench.stream).0),
+            activation,
+        };
+        let (a, b) = (bench.stream.clone_htod(&[9f32, -9.0]).unwrap(), bench.stream.clone_htod(&[1f32]).unwrap());
+        let mut d = bench.stream.alloc_zeros::<f32>(2).unwrap();
+        light.run((&a, &b), &mut d).map(|()| bench.stream.clone_dtoh(&d).unwrap())
+    };
+    assert_eq!(product(0), Ok(vec![-1.0, 1.0]));
+    assert_eq!(product(2), Ok(vec![0.0, 1.0]));
+    let gelu = product(32).unwrap();
+    assert!((gelu[0] + 0.158_808).abs() < 1e-4 && (gelu[1] - 0.841_192).abs() < 1e-4, "{gelu:?}");
+    assert_eq!(product(128), Err(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED));
 }
