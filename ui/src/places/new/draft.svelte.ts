@@ -5,6 +5,7 @@
  */
 import type { Wish } from "../../api/client";
 import type { ItemFacts } from "../../api/bindings/ItemFacts";
+import type { Precision } from "../../api/bindings/Precision";
 import type { RowAction } from "../../api/bindings/RowAction";
 import type { ScheduleKind } from "../../api/bindings/ScheduleKind";
 import type { Stage } from "../../api/bindings/Stage";
@@ -35,6 +36,9 @@ export interface Settings {
   beta2: number;
   seed: number;
   memory: string | null;
+  /** "cpu" alone, or cards: "cuda:0". */
+  devices: string[] | null;
+  precision: Precision | null;
   persist: string;
   keep: number;
   keepBest: number;
@@ -48,7 +52,7 @@ export function defaults(scratch: boolean, layout: string | null): Settings {
   return {
     name: null, stage, method: !scratch && stage === "sft" ? "lora" : "full", rank: 16, alpha: null, dropout: 0, targets: null,
     epochs: 1, learningRate: null, batch: null, length: null, schedule: "cosine", warmup: 0.03, packing: true, tooLong: "drop",
-    evaluation: 0, evaluateEvery: 50, weightDecay: 0.01, clip: 1, beta1: 0.9, beta2: 0.999, seed: 1, memory: null,
+    evaluation: 0, evaluateEvery: 50, weightDecay: 0.01, clip: 1, beta1: 0.9, beta2: 0.999, seed: 1, memory: null, devices: null, precision: null,
     persist: "600s", keep: 3, keepBest: 1,
   };
 }
@@ -68,7 +72,7 @@ export function wish(model: { path: string } | { preset: string }, train: string
     schedule: { kind: s.schedule, warmup: s.warmup },
     run: { epochs: s.epochs, global_batch: s.batch ?? "auto", seed: s.seed, evaluate_every: s.evaluateEvery },
     snapshot: { persist_every: s.persist === "0" ? 0 : s.persist, keep: s.keep, keep_best: s.keepBest },
-    machine: { device_memory: s.memory ?? "auto" },
+    machine: { devices: s.devices ?? "auto", device_memory: s.memory ?? "auto", precision: s.precision ?? "auto" },
   };
 }
 

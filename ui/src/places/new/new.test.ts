@@ -3,13 +3,17 @@ import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/sv
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Wish } from "../../api/client";
 import type { Plan } from "../../api/bindings/Plan";
+import type { MachineFacts } from "../../api/bindings/MachineFacts";
+import { machineNow } from "../../frame/machine.svelte";
 import { go, nav } from "../../frame/nav.svelte";
 import { language } from "../../i18n";
 import New from "./New.svelte";
+import { reasonText } from "./reasons";
+import { planWords } from "./words";
 import { DATA, MODEL, PLAN, REFUSAL } from "./sample-data";
 
 const engine = vi.hoisted(() => ({
-  inspect: vi.fn(), plan: vi.fn(), submit: vi.fn(), preview: vi.fn(), browse: vi.fn(), sampleSpec: vi.fn(), alive: vi.fn(), job: vi.fn(), notify: vi.fn(),
+  inspect: vi.fn(), plan: vi.fn(), submit: vi.fn(), preview: vi.fn(), browse: vi.fn(), sampleSpec: vi.fn(), alive: vi.fn(), job: vi.fn(), notify: vi.fn(), startup: vi.fn(),
 }));
 vi.mock("../../api/client", () => ({ ...engine, problemOf: (e: unknown) => e }));
 
@@ -19,8 +23,17 @@ const SOON = { timeout: 60_000 };
 /** The wish of the newest question. */
 const asked = (): Wish => engine.plan.mock.calls.at(-1)?.[0] as Wish;
 
+const GB = 1024 ** 3;
+const CARD = { model: "NVIDIA <b>H200</b>", compute_capability: [9, 0] as [number, number], pci: "0000:01:00.0", gemm_gflops: 1, gemm_gflops_bf16: 1, memory_gb_per_second: 1 };
+const facts = (cards: number): MachineFacts => ({
+  cpu: "", cores: 2, instruction_set: "", host_memory_total: GB, host_memory_available: GB, disk_free: GB, gemm_gflops: 1, memory_gb_per_second: 1, nccl: true,
+  devices: [{ name: "cpu", memory_total: GB, memory_free: GB }, ...Array.from({ length: cards }, (_, i) => ({ name: `cuda:${i}`, memory_total: 141 * GB, memory_free: GB, card: CARD }))],
+});
+
 beforeEach(() => {
   vi.clearAllMocks();
+  machineNow.facts = null;
+  engine.startup.mockRejectedValue(new Error("not asked for"));
   engine.inspect.mockImplementation((paths: string[]) => Promise.resolve(paths.map((path) => (path.endsWith(".jsonl") ? DATA : MODEL))));
   engine.plan.mockResolvedValue(PLAN);
   engine.submit.mockResolvedValue("job-1");
@@ -154,5 +167,90 @@ describe("New", () => {
     language.choose("zh");
     await dropBoth();
     expect(await screen.findByText(/^开始 · /, {}, SOON)).toBeTruthy();
+  });
+
+  it("says nothing of cards where there are none", async () => {
+    machineNow.facts = facts(0);
+    engine.plan.mockResolvedValue({ ...PLAN, reasons: [{ field: "machine.devices", value: "cpu", why: "this machine has no card that can be trained on" }] });
+    await dropBoth();
+    await screen.findByText(/^Start · /, {}, SOON);
+    expect(screen.queryByTestId("devices")).toBeNull();
+    expect(screen.getByTestId("settings").textContent).not.toMatch(/card/i);
+    expect(asked().machine).toEqual({ devices: "auto", device_memory: "auto", precision: "auto" });
+  });
+
+  it("gives the job the CPU, one card or several, and takes that back", async () => {
+    machineNow.facts = facts(3);
+    engine.plan.mockResolvedValue({ ...PLAN, devices: ["cuda:0", "cuda:1", "cuda:2"], precision: "bf16", reasons: [{ field: "machine.devices", value: "", why: "all cards of one kind" }] });
+    await dropBoth();
+    await screen.findByText(/^Start · /, {}, SOON);
+    const field = screen.getByTestId("field-device");
+    expect(field.textContent).toContain("All cards of one kind");
+    expect(field.textContent).toContain("cuda:0, cuda:1, cuda:2");
+    await fireEvent.click(screen.getByTestId("devices-cards"));
+    expect(screen.getByText("cuda:2 · NVIDIA <b>H200</b> · 141 GB")).toBeTruthy();
+    await fireEvent.click(screen.getByTestId("card-cuda:0"));
+    await waitFor(() => expect(asked().machine?.devices).toEqual(["cuda:1", "cuda:2"]), SOON);
+    await fireEvent.click(screen.getByTestId("card-cuda:1"));
+    // The last one stays.
+    expect(screen.getByTestId<HTMLInputElement>("card-cuda:2").disabled).toBe(true);
+    await fireEvent.click(screen.getByTestId("card-cuda:0"));
+    await waitFor(() => expect(asked().machine?.devices).toEqual(["cuda:0", "cuda:2"]), SOON);
+    await fireEvent.click(screen.getByTestId("devices-cpu"));
+    await waitFor(() => expect(asked().machine?.devices).toEqual(["cpu"]), SOON);
+    expect(screen.getByTestId<HTMLButtonElement>("precision-bf16").disabled).toBe(true);
+    expect(field.dataset.changed).toBe("true");
+    await fireEvent.click(screen.getByTestId("field-device-reset"));
+    await waitFor(() => expect(asked().machine?.devices).toBe("auto"), SOON);
+    expect(field.dataset.changed).toBe("false");
+    expect(screen.getByTestId("devices-auto").getAttribute("aria-checked")).toBe("true");
+  });
+
+  it("sets the precision, and resets it", async () => {
+    machineNow.facts = facts(1);
+    await dropBoth();
+    await fireEvent.click(await screen.findByTestId("precision-bf16", {}, SOON));
+    await waitFor(() => expect(asked().machine?.precision).toBe("bf16"), SOON);
+    expect(screen.getByTestId("field-precision").dataset.changed).toBe("true");
+    await fireEvent.click(screen.getByTestId("field-precision-reset"));
+    await waitFor(() => expect(asked().machine?.precision).toBe("auto"), SOON);
+  });
+
+  it("learns of cards from a plan that names one, and keeps them when it names none any more", async () => {
+    engine.plan.mockResolvedValueOnce({ ...PLAN, devices: ["cuda:1"] });
+    await dropBoth();
+    await fireEvent.click(await screen.findByTestId("devices-cards", {}, SOON));
+    expect(screen.getByTestId<HTMLInputElement>("card-cuda:1").checked).toBe(true);
+    await waitFor(() => expect(engine.startup).toHaveBeenCalledOnce(), SOON);
+    await fireEvent.click(screen.getByTestId("devices-cpu"));
+    await waitFor(() => expect(asked().machine?.devices).toEqual(["cpu"]), SOON);
+    expect(screen.getByTestId("devices-cards")).toBeTruthy();
+  });
+
+  it("says the engine's reasons in the page's language", () => {
+    const reasons = [
+      "this machine has no card that can be trained on", "as many as the layout asks for", "without NCCL cards cannot share a job", "a step has no more rows to share",
+      "all cards of one kind", "several times as fast on this card; sums, weights and state stay in f32", "this card has no matrix units for bf16", "CPU ranks compute in f32",
+      "one rank has nothing to split", "each card has the whole model and a part of each step's rows", "this version keeps all state where it is computed",
+      "rows of 1024: beyond about 16384 tokens at once a card gains nothing", "rows of 64: beyond about 2048 tokens at once a CPU gains nothing",
+      "143771 MB of memory less a reserve of 2048 MB for the driver and its libraries", "16000 MB of memory less a reserve of 2048 MB for everything else",
+      "the whole step at once, 64 tokens a row at most", "more rows at once would lose more by padding than they save", "the largest that pays within 12 MB",
+      "all activations fit: 12 MB in all", "kept activations would exceed 12 MB",
+    ];
+    for (const why of reasons) {
+      language.choose("en");
+      const english = reasonText(why);
+      language.choose("zh");
+      const chinese = reasonText(why);
+      expect(chinese, why).toMatch(/\p{Script=Han}/u);
+      // No number is lost, in either.
+      for (const n of why.replaceAll("bf16", "").replaceAll("f32", "").match(/\d+/g) ?? []) for (const text of [english, chinese]) expect(text).toContain(n);
+    }
+    expect(reasonText("this version trains on the CPU")).toBe("This version trains on the CPU");
+  });
+
+  it("says in words what cards hold and take", () => {
+    expect(planWords({ ...PLAN, devices: ["cuda:0"], precision: "bf16" })).toContain("One card holds the whole model, computes in bf16 and takes 2 rows at once");
+    expect(planWords({ ...PLAN, devices: ["cuda:0", "cuda:1"] })).toContain("2 cards each hold the whole model, compute in f32 and take 2 rows");
   });
 });

@@ -2,6 +2,12 @@
 import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/svelte";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { Batch } from "../../api/bindings/Batch";
+import type { GpuSample } from "../../api/bindings/GpuSample";
+import type { MachineFacts } from "../../api/bindings/MachineFacts";
+import type { MachineSample } from "../../api/bindings/MachineSample";
+import { PLAN } from "../new/sample-data";
+import { machineNow } from "../../frame/machine.svelte";
+import { language } from "../../i18n";
 import { keptView } from "../../charts/view.svelte";
 import { nav } from "../../frame/nav.svelte";
 import { toasts } from "../../frame/toasts.svelte";
@@ -41,9 +47,11 @@ beforeEach(() => {
   Object.assign(nav, { place: "run", job: "j1", tryTarget: null });
   keptView.view = { axis: "step", log: false, smoothing: 0.9 };
   toasts.list = [];
+  Object.assign(machineNow, { sample: null, facts: null });
 });
 afterEach(() => {
   cleanup();
+  language.choose("en");
   for (const side of ["clientWidth", "clientHeight"]) Reflect.deleteProperty(HTMLElement.prototype, side);
 });
 
@@ -177,4 +185,48 @@ test("without a job it says what would be here", async () => {
   await fireEvent.click(await screen.findByTestId("empty-sample", {}, SOON));
   expect(nav.sample).toBe(before + 1);
   expect(nav.place).toBe("new");
+});
+
+const silent: GpuSample = {
+  name: null, memory_total: null, memory_used: null, utilization: null, temperature: null, power: null, power_limit: null,
+  clocks: { sm: null, memory: null }, processes: null, links: { pcie_generation: null, pcie_width: null, pcie_received: null, pcie_sent: null, nvlinks: null },
+  pci: null, fan: null, throttle: null, ecc: null, xid: null,
+};
+const GB = 1024 ** 3;
+const host = { cpu: "EPYC", cores: 16, memory_total: GB, memory_used: GB, memory_available: GB, load: [4, 3, 2] as [number, number, number], disk: { path: "/h", total: GB, free: GB } };
+
+test("the machine of a job is the cards that its plan names, with what ails them", async () => {
+  const well: GpuSample = { ...silent, utilization: 90, throttle: [], ecc: { corrected: 3, uncorrected: 0 } };
+  const ill: GpuSample = { ...silent, throttle: ["thermal"], ecc: { corrected: 0, uncorrected: 1 }, xid: { code: 79, at_ms: Date.now() } };
+  machineNow.sample = { gpus: [{ ...silent, utilization: 11, throttle: ["power_cap"] }, well, ill], host } as MachineSample;
+  client.job.mockResolvedValue(record({ plan: { ...PLAN, devices: ["cuda:1", "cuda:2"] } }));
+  render(Run, { job: "j1" });
+  const [first, second] = await screen.findAllByTestId("run-gpu", {}, SOON);
+  expect(first?.textContent).toContain("90 %");
+  expect(second?.textContent).toContain("Not available");
+  const said = screen.getAllByTestId("card-warning").map((w) => [w.textContent, w.dataset.grave]);
+  expect(said).toEqual([
+    ["Clocks held back: too hot", "false"], ["1 memory error not put right", "true"],
+    [expect.stringMatching(/^Xid 79, just now: The card fell off the bus/), "true"],
+  ]);
+  expect(screen.getByTestId("run-machine").textContent).not.toContain("11 %");
+});
+
+test("a card is found by its place on the bus where that is known", async () => {
+  machineNow.facts = { devices: [{ name: "cuda:0", memory_total: 1, memory_free: 1, card: { pci: "0000:02:00.0" } }] } as MachineFacts;
+  machineNow.sample = { gpus: [{ ...silent, pci: "0000:01:00.0", utilization: 11 }, { ...silent, pci: "0000:02:00.0", utilization: 22 }], host } as MachineSample;
+  client.job.mockResolvedValue(record({ plan: { ...PLAN, devices: ["cuda:0"] } }));
+  render(Run, { job: "j1" });
+  expect((await screen.findByTestId("run-gpu", {}, SOON)).textContent).toContain("22 %");
+});
+
+test("a restart after a lost card says so in the page's language, with what and why", async () => {
+  language.choose("zh");
+  const lost = { ...PROBLEM, code: "device_lost" as const, what: "cuda:1 is gone", why: "the driver reports Xid 79" };
+  client.curve.mockResolvedValue(curve(60, [mark(41, "restarted", lost)]));
+  render(Run, { job: "j1" });
+  await waitFor(() => expect(screen.getAllByTestId("mark").length).toBe(1), SOON);
+  await fireEvent.click(screen.getByTestId("mark"));
+  const text = screen.getByTestId("mark-card").textContent;
+  for (const part of ["设备丢失", lost.what, lost.why]) expect(text).toContain(part);
 });
