@@ -1,7 +1,7 @@
 // Cards that a job can be given, as far as they are known.
 import type { MachineFacts } from "../../api/bindings/MachineFacts";
 import { cardFacts, cardIndex } from "../../parts/card-words";
-import { size, visible } from "../../parts/format";
+import { visible } from "../../parts/format";
 
 export interface CardChoice { name: string; label: string }
 
@@ -15,6 +15,5 @@ export const byNumber = (names: string[]): string[] => [...names].sort((a, b) =>
 
 function labelOf(name: string, facts: MachineFacts | null): string {
   const model = cardFacts(name, facts)?.model;
-  const total = facts?.devices.find((device) => device.name === name)?.memory_total;
-  return [visible(name), model && visible(model), total && size(total)].filter(Boolean).join(" · ");
+  return model === undefined ? visible(name) : `${visible(name)} · ${visible(model)}`;
 }
