@@ -153,7 +153,7 @@ fn patterns() -> Option<&'static (Regex, Regex)> {
             let shared = format!(
                 r"extern\s+__shared__\s+{align}([A-Za-z_][\w:<>\s]*?)\s+{align}(\w+)\s*\[\s*\]\s*(?:__align__\s*\(\s*\w+\s*\)\s*)?;"
             );
-            let kernel = format!(r"extern\s+.C.\s+(?:static\s+)?__global__\s+{bounds}(?:static\s+)?void\s+{bounds}(\w+)\s*\(");
+            let kernel = format!(r"extern\s+.C.\s+(?:static\s+)?{bounds}__global__\s+{bounds}(?:static\s+)?void\s+{bounds}(\w+)\s*\(");
             Some((Regex::new(&shared).ok()?, Regex::new(&kernel).ok()?))
         })
         .as_ref()
