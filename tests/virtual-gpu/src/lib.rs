@@ -28,7 +28,7 @@
 //!     "multiprocessors": 32, "flops": 1e14, "memory_bandwidth": 1e12, "host_bandwidth": 2.5e10, "link_bandwidth": 1e11,
 //!     "nvml": {"temperature": 40, "power_mw": 75000, "throttle_reasons": 0, "unsupported": ["nvmlDeviceGetFanSpeed_v2"]}
 //!   }],
-//!   "order": "forward", "alignment": 256, "poison": true, "threads": 1, "strict": false, "peer_access": true,
+//!   "order": "forward", "alignment": 256, "poison": true, "threads": 1, "jitter_us": 0, "strict": false, "peer_access": true,
 //!   "rank_processes": false, "driver_version": 12080,
 //!   "faults": [
 //!     {"kind": "out_of_memory", "device": 0, "allocation": 3},
@@ -36,6 +36,9 @@
 //!     {"kind": "device_lost", "device": 1, "launch": 20, "code": 46},
 //!     {"kind": "launch_hang", "device": 0, "launch": 5},
 //!     {"kind": "wrong_peer_copy", "device": 0, "copy": 1},
+//!     {"kind": "host_registration", "device": 0, "registration": 1},
+//!     {"kind": "collective_error", "device": 0, "collective": 9, "code": 2},
+//!     {"kind": "wrong_collective", "device": 1, "collective": 9},
 //!     {"kind": "nvml_hang", "call": "nvmlDeviceGetTemperature"},
 //!     {"kind": "xid", "device": 0, "launch": 7, "code": 79}
 //!   ]

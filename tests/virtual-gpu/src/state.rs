@@ -264,6 +264,7 @@ pub(crate) struct Settings {
     pub(crate) alignment: AtomicUsize,
     pub(crate) poison: AtomicBool,
     pub(crate) threads: AtomicUsize,
+    pub(crate) jitter_us: AtomicU64,
     pub(crate) strict: AtomicBool,
     pub(crate) peer_access: AtomicBool,
     pub(crate) rank_processes: AtomicBool,
@@ -277,6 +278,7 @@ impl Settings {
             alignment: AtomicUsize::new(0),
             poison: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
+            jitter_us: AtomicU64::new(0),
             strict: AtomicBool::new(false),
             peer_access: AtomicBool::new(false),
             rank_processes: AtomicBool::new(false),
@@ -291,6 +293,7 @@ impl Settings {
         self.set_alignment(script.alignment);
         self.poison.store(script.poison, Ordering::Relaxed);
         self.threads.store(script.threads.max(1), Ordering::Relaxed);
+        self.jitter_us.store(script.jitter_us, Ordering::Relaxed);
         self.strict.store(script.strict, Ordering::Relaxed);
         self.peer_access.store(script.peer_access, Ordering::Relaxed);
         self.rank_processes.store(script.rank_processes, Ordering::Relaxed);

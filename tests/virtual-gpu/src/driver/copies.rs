@@ -103,8 +103,7 @@ fn device_to_device(to: usize, from: usize, bytes: usize, stream: &Stream) -> Cu
     stream.submit(cost, move |_| {
         memory::copy(to, from, bytes);
         if spoiled {
-            // SAFETY: the target was checked when the copy was issued.
-            unsafe { *(to as *mut u8).add(bytes / 2) ^= 0x10 };
+            memory::spoil(to + bytes / 2);
         }
     });
     Ok(())

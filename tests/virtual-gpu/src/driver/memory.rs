@@ -110,6 +110,9 @@ extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint)
         let device = current()?;
         check_capture(device.id)?;
         gpu().check_collectives(device.id, "cuMemHostRegister")?;
+        if gpu().faults.registration(device.id) {
+            return Err(code::OUT_OF_MEMORY);
+        }
         gpu().memory.register(address, bytes)
     })
 }
