@@ -3,7 +3,7 @@
 //!
 //! Kernels are compiled from their unmodified source by g++ and run on the CPU; memory lies between guard pages; streams are
 //! threads; collectives are computed in rank order. What it cannot show: speed, numerics of the hardware, inline PTX, races
-//! that need weak memory, limits of registers, NVIDIA's own bugs.
+//! that need weak memory, limits of registers, a host that reads device memory, NVIDIA's own bugs.
 //!
 //! # In a test
 //! ```no_run
@@ -15,6 +15,9 @@
 //! // From here on cudarc and nvml-wrapper find the double.
 //! virtual_gpu::control().arm(virtual_gpu::Fault::OutOfMemory { device: 0, allocation: 3 });
 //! ```
+//! A process has one virtual GPU. The first of `install` and `VGPU_SCRIPT` decides how many devices it has; a later `install`
+//! changes all the rest. Tests of one process that arm faults must take turns.
+//!
 //! Programs that were built to be shipped run with `LD_LIBRARY_PATH` set to [`library_folder`], or to
 //! [`library_folder_without`] for a machine that lacks some of the libraries.
 //!

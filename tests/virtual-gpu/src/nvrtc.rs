@@ -336,6 +336,7 @@ fn is_of_code_generator(name: &str) -> bool {
         "builtin-initializer-list",
         "extra-device-vectorization",
         "default-stream",
+        "device-int128",
         "jump-table-density",
         "no-cache",
         "frandom-seed",

@@ -12,7 +12,8 @@ pub struct Script {
     pub order: Order,
     /// Alignment of device buffers in bytes, a power of two of 16 to 4096. Smaller finds overruns of fewer bytes.
     pub alignment: usize,
-    /// Fills fresh device memory and dynamic shared memory with 0xFF, which reads as NaN.
+    /// Fills fresh device memory and dynamic shared memory with 0xFF, which reads as NaN. Without, memory that nothing
+    /// touches takes none of the host's.
     pub poison: bool,
     /// How many threads run the blocks of one kernel. One makes float atomics repeatable.
     pub threads: usize,

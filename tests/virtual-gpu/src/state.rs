@@ -2,7 +2,7 @@
 
 use crate::inject::Faults;
 use crate::kernel::{Function, Module};
-use crate::memory::Memory;
+use crate::memory::{Home, Memory};
 use crate::script::{DeviceSpec, Order, Script};
 use crate::shared::{publish_in_turn, shared};
 use crate::stream::{Event, Stream};
@@ -213,6 +213,26 @@ impl Device {
 
     pub(crate) fn default_stream(&self) -> Arc<Stream> {
         self.default_stream.get_or_init(|| Stream::start(self.id)).clone()
+    }
+
+    /// Whether the device can use an address: it is not memory of another device whose access is not enabled.
+    pub(crate) fn reaches(&self, address: usize) -> bool {
+        match gpu().memory.find(address).map(|range| range.home) {
+            Some(Home::Device(owner)) if owner != self.id => lock(&self.peers).contains(&owner),
+            _ => true,
+        }
+    }
+
+    /// As on a GPU, work on memory that the device does not reach ends with an illegal address, once it runs.
+    pub(crate) fn check_reach(&self, addresses: &[usize], what: &str) -> Cu<()> {
+        match addresses.iter().find(|address| !self.reaches(**address)) {
+            None => Ok(()),
+            Some(address) => {
+                let place = gpu().memory.describe(*address);
+                gpu().tell(format!("{what} on device {} uses memory that is not enabled there: {place}", self.id));
+                Err(code::ILLEGAL_ADDRESS)
+            }
+        }
     }
 
     /// Does work that counts as busy time; on a slow device it takes longer.

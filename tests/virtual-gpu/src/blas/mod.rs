@@ -37,7 +37,11 @@ fn submit(stream: usize, product: Product) -> Blas<()> {
     product.check().map_err(|_| EXECUTION_FAILED)?;
     let device = &gpu().devices[stream.device];
     let cost = clock::product(device, product.operations(), product.bytes(), product.precision());
-    stream.submit(cost, move |device| device.busy_while(|| product.run()));
+    let reach = device.check_reach(&[product.a.address, product.b.address, product.d.address], "a product");
+    stream.submit(cost, move |device| match reach {
+        Ok(()) => device.busy_while(|| product.run()),
+        Err(error) => device.fail(error),
+    });
     Ok(())
 }
 

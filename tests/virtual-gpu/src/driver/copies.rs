@@ -129,8 +129,12 @@ fn fill<T: Copy + Send + Sync + 'static>(to: usize, value: T, count: usize, stre
         return Err(code::INVALID_VALUE);
     }
     gpu().memory.check(to, bytes, "memset")?;
-    let cost = clock::copy(&gpu().devices[stream.device], bytes, Way::Within);
-    stream.submit(cost, move |_| {
+    let device = &gpu().devices[stream.device];
+    let reach = device.check_reach(&[to], "memset");
+    stream.submit(clock::copy(device, bytes, Way::Within), move |device| {
+        if let Err(error) = reach {
+            return device.fail(error);
+        }
         if count > 0 {
             // SAFETY: range and alignment were checked when the call was made.
             unsafe { std::slice::from_raw_parts_mut(to as *mut T, count) }.fill(value);
