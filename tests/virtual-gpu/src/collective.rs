@@ -104,6 +104,8 @@ pub(crate) struct Part {
     pub(crate) signature: Signature,
     pub(crate) source: usize,
     pub(crate) target: usize,
+    /// A fault gives this rank one wrong byte.
+    pub(crate) spoiled: bool,
 }
 
 struct Arrived {
@@ -305,7 +307,14 @@ impl Communicator {
     /// Queues this rank's part in the clique's next collective.
     pub(crate) fn collect(self: &Arc<Self>, part: Part, stream: &Stream) {
         let number = self.rounds.fetch_add(1, Ordering::AcqRel);
-        self.submit(stream, move |own, start| own.meet(number, part, start));
+        self.submit(stream, move |own, start| {
+            let end = own.meet(number, part, start);
+            let written = part.signature.extents(own.rank, own.clique.size).1;
+            if part.spoiled && written > 0 && !own.gave_up() {
+                memory::spoil(part.target + written / 2);
+            }
+            end
+        });
     }
 
     fn meet(&self, number: u64, part: Part, start: Nanoseconds) -> Nanoseconds {

@@ -16,6 +16,13 @@ pub(crate) enum LaunchFault {
     Xid(u64),
 }
 
+/// What a collective meets on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CollectiveFault {
+    Refused(u32),
+    Spoiled,
+}
+
 /// Armed faults, with what remains of their counts.
 #[derive(Default)]
 pub(crate) struct Faults {
@@ -102,6 +109,28 @@ impl Faults {
         !hits.is_empty()
     }
 
+    /// True where this registration of host memory is to fail.
+    pub(crate) fn registration(&self, id: usize) -> bool {
+        let hits = self.take(|fault| match fault {
+            Fault::HostRegistration { device, registration } if *device == id => due(registration).then_some(()),
+            _ => None,
+        });
+        !hits.is_empty()
+    }
+
+    /// What this collective meets.
+    pub(crate) fn collective(&self, id: usize) -> Vec<CollectiveFault> {
+        self.take(|fault| match fault {
+            Fault::CollectiveError { device, collective, code } if *device == id => {
+                due(collective).then_some(CollectiveFault::Refused(*code))
+            }
+            Fault::WrongCollective { device, collective } if *device == id => {
+                due(collective).then_some(CollectiveFault::Spoiled)
+            }
+            _ => None,
+        })
+    }
+
     /// Returns once no spent hang of a device's launches is armed.
     pub(crate) fn wait_while_hanging(&self, id: usize) {
         let hangs = |f: &Fault| matches!(f, Fault::LaunchHang { device, launch: 0 } if *device == id);
@@ -132,6 +161,7 @@ pub(crate) enum Request {
     Alignment(usize),
     Poison(bool),
     Threads(usize),
+    Jitter(u64),
     Strict(bool),
     PeerAccess(bool),
     Memory { device: usize, bytes: u64 },
@@ -160,6 +190,7 @@ pub(crate) fn answer(request: Request) -> Result<Value, String> {
         Request::Alignment(bytes) => gpu().settings.set_alignment(bytes),
         Request::Poison(on) => gpu().settings.poison.store(on, Ordering::Relaxed),
         Request::Threads(count) => gpu().settings.threads.store(count.max(1), Ordering::Relaxed),
+        Request::Jitter(us) => gpu().settings.jitter_us.store(us, Ordering::Relaxed),
         Request::Strict(on) => gpu().settings.strict.store(on, Ordering::Relaxed),
         Request::PeerAccess(on) => gpu().settings.peer_access.store(on, Ordering::Relaxed),
         Request::Memory { device: id, bytes } => device(id)?.change(|s| s.memory_bytes = bytes),

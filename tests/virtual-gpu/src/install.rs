@@ -301,6 +301,11 @@ impl Control {
         self.tell(Request::Threads(count));
     }
 
+    /// Holds each piece of work in a stream up by a random time of up to so many microseconds.
+    pub fn set_jitter(self, us: u64) {
+        self.tell(Request::Jitter(us));
+    }
+
     /// Whether calls that can deadlock beside a pending collective fail.
     pub fn set_strict(self, on: bool) {
         self.tell(Request::Strict(on));

@@ -291,6 +291,11 @@ impl Values {
         Values { bytes, offsets }
     }
 
+    /// All words of the values: those that are addresses of device memory are hardly anything else.
+    fn addresses(&self) -> Vec<usize> {
+        self.bytes.iter().flat_map(|unit| [*unit as usize, (*unit >> 64) as usize]).collect()
+    }
+
     fn pointers(&self) -> Vec<usize> {
         self.offsets.iter().map(|offset| self.bytes.as_ptr() as usize + offset).collect()
     }
@@ -327,8 +332,12 @@ pub(crate) unsafe fn launch(
     // What goes wrong is drawn when the launch is issued, but for a graph, whose launches are issued later.
     let issued = stream.capture().is_none().then(|| draw(device));
     let cost = clock::kernel(device, geometry.blocks() * geometry.threads_a_block());
+    let reach = device.check_reach(&values.addresses(), &function.name);
     let function = function.clone();
     stream.submit(cost, move |device| {
+        if let Err(error) = reach {
+            return device.fail(error);
+        }
         let (number, faults) = issued.clone().unwrap_or_else(|| draw(device));
         device.busy_while(|| {
             faults.iter().for_each(|fault| meet(device, *fault));

@@ -3,7 +3,7 @@
 //!
 //! Kernels are compiled from their unmodified source by g++ and run on the CPU; memory lies between guard pages; streams are
 //! threads; collectives are computed in rank order. What it cannot show: speed, numerics of the hardware, inline PTX, races
-//! that need weak memory, limits of registers, NVIDIA's own bugs.
+//! that need weak memory, limits of registers, a host that reads device memory, NVIDIA's own bugs.
 //!
 //! # In a test
 //! ```no_run
@@ -15,6 +15,9 @@
 //! // From here on cudarc and nvml-wrapper find the double.
 //! virtual_gpu::control().arm(virtual_gpu::Fault::OutOfMemory { device: 0, allocation: 3 });
 //! ```
+//! A process has one virtual GPU. The first of `install` and `VGPU_SCRIPT` decides how many devices it has; a later `install`
+//! changes all the rest. Tests of one process that arm faults must take turns.
+//!
 //! Programs that were built to be shipped run with `LD_LIBRARY_PATH` set to [`library_folder`], or to
 //! [`library_folder_without`] for a machine that lacks some of the libraries.
 //!
@@ -28,7 +31,7 @@
 //!     "multiprocessors": 32, "flops": 1e14, "memory_bandwidth": 1e12, "host_bandwidth": 2.5e10, "link_bandwidth": 1e11,
 //!     "nvml": {"temperature": 40, "power_mw": 75000, "throttle_reasons": 0, "unsupported": ["nvmlDeviceGetFanSpeed_v2"]}
 //!   }],
-//!   "order": "forward", "alignment": 256, "poison": true, "threads": 1, "strict": false, "peer_access": true,
+//!   "order": "forward", "alignment": 256, "poison": true, "threads": 1, "jitter_us": 0, "strict": false, "peer_access": true,
 //!   "rank_processes": false, "driver_version": 12080,
 //!   "faults": [
 //!     {"kind": "out_of_memory", "device": 0, "allocation": 3},
@@ -36,6 +39,9 @@
 //!     {"kind": "device_lost", "device": 1, "launch": 20, "code": 46},
 //!     {"kind": "launch_hang", "device": 0, "launch": 5},
 //!     {"kind": "wrong_peer_copy", "device": 0, "copy": 1},
+//!     {"kind": "host_registration", "device": 0, "registration": 1},
+//!     {"kind": "collective_error", "device": 0, "collective": 9, "code": 2},
+//!     {"kind": "wrong_collective", "device": 1, "collective": 9},
 //!     {"kind": "nvml_hang", "call": "nvmlDeviceGetTemperature"},
 //!     {"kind": "xid", "device": 0, "launch": 7, "code": 79}
 //!   ]

@@ -286,3 +286,9 @@ pub(crate) fn read(address: usize, bytes: usize) -> Vec<u8> {
     // SAFETY: the range was checked when the operation was issued.
     unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec()
 }
+
+/// Makes a byte of a range that was checked before a wrong one.
+pub(crate) fn spoil(address: usize) {
+    // SAFETY: the range was checked when the operation was issued.
+    unsafe { *(address as *mut u8) ^= 0x10 }
+}

@@ -4,6 +4,7 @@
 #![allow(unsafe_op_in_unsafe_fn, non_snake_case, reason = "C entry points: callers vouch for pointers as NCCL demands")]
 
 use crate::collective::{Clique, Communicator, Message, Operation, Part, Signature};
+use crate::inject::CollectiveFault;
 use crate::memory::Home;
 use crate::reduce::{Element, Reduction};
 use crate::state::{Registry, current, gpu, lock};
@@ -349,7 +350,12 @@ fn collect(
         let (reads, writes) = signature.extents(communicator.rank, communicator.clique.size);
         check(&communicator, source, reads, "collective, source")?;
         check(&communicator, target, writes, "collective, target")?;
-        let part = Part { signature, source, target };
+        let faults = gpu().faults.collective(communicator.device);
+        if let Some(CollectiveFault::Refused(error)) = faults.iter().find(|f| **f != CollectiveFault::Spoiled) {
+            return Err(*error);
+        }
+        let spoiled = faults.contains(&CollectiveFault::Spoiled);
+        let part = Part { signature, source, target, spoiled };
         GROUP.with_borrow_mut(|group| group.collectives.push((communicator, part, stream)));
         end_of_call()
     })

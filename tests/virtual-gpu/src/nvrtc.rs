@@ -153,7 +153,7 @@ fn patterns() -> Option<&'static (Regex, Regex)> {
             let shared = format!(
                 r"extern\s+__shared__\s+{align}([A-Za-z_][\w:<>\s]*?)\s+{align}(\w+)\s*\[\s*\]\s*(?:__align__\s*\(\s*\w+\s*\)\s*)?;"
             );
-            let kernel = format!(r"extern\s+.C.\s+(?:static\s+)?__global__\s+{bounds}(?:static\s+)?void\s+{bounds}(\w+)\s*\(");
+            let kernel = format!(r"extern\s+.C.\s+(?:static\s+)?{bounds}__global__\s+{bounds}(?:static\s+)?void\s+{bounds}(\w+)\s*\(");
             Some((Regex::new(&shared).ok()?, Regex::new(&kernel).ok()?))
         })
         .as_ref()
@@ -336,6 +336,7 @@ fn is_of_code_generator(name: &str) -> bool {
         "builtin-initializer-list",
         "extra-device-vectorization",
         "default-stream",
+        "device-int128",
         "jump-table-density",
         "no-cache",
         "frandom-seed",

@@ -12,10 +12,14 @@ pub struct Script {
     pub order: Order,
     /// Alignment of device buffers in bytes, a power of two of 16 to 4096. Smaller finds overruns of fewer bytes.
     pub alignment: usize,
-    /// Fills fresh device memory and dynamic shared memory with 0xFF, which reads as NaN.
+    /// Fills fresh device memory and dynamic shared memory with 0xFF, which reads as NaN. Without, memory that nothing
+    /// touches takes none of the host's.
     pub poison: bool,
     /// How many threads run the blocks of one kernel. One makes float atomics repeatable.
     pub threads: usize,
+    /// Each piece of work in a stream is held up by a random time of up to so many microseconds, so that a forgotten wait
+    /// between streams shows.
+    pub jitter_us: u64,
     /// Calls that can deadlock beside a pending collective fail with `CUDA_ERROR_NOT_PERMITTED`.
     pub strict: bool,
     /// Whether devices can map each other's memory.
@@ -36,6 +40,7 @@ impl Default for Script {
             alignment: 256,
             poison: true,
             threads: 1,
+            jitter_us: 0,
             strict: false,
             peer_access: true,
             rank_processes: false,
@@ -213,6 +218,30 @@ pub enum Fault {
         device: usize,
         /// Which copy.
         copy: u64,
+    },
+    /// The n-th registration of host memory on a device fails with `CUDA_ERROR_OUT_OF_MEMORY`, as beyond the limit on
+    /// locked memory.
+    HostRegistration {
+        /// Device.
+        device: usize,
+        /// Which registration.
+        registration: u64,
+    },
+    /// The n-th collective of a device is refused with an `ncclResult_t`, such as 2 (system error) or 6 (remote error).
+    CollectiveError {
+        /// Device.
+        device: usize,
+        /// Which collective.
+        collective: u64,
+        /// `ncclResult_t`.
+        code: u32,
+    },
+    /// The n-th collective of a device delivers one wrong byte to that device, if it delivers any.
+    WrongCollective {
+        /// Device.
+        device: usize,
+        /// Which collective.
+        collective: u64,
     },
     /// A function of NVML does not return before the faults are cleared; happens each time.
     NvmlHang {

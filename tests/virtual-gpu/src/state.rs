@@ -2,7 +2,7 @@
 
 use crate::inject::Faults;
 use crate::kernel::{Function, Module};
-use crate::memory::Memory;
+use crate::memory::{Home, Memory};
 use crate::script::{DeviceSpec, Order, Script};
 use crate::shared::{publish_in_turn, shared};
 use crate::stream::{Event, Stream};
@@ -215,6 +215,26 @@ impl Device {
         self.default_stream.get_or_init(|| Stream::start(self.id)).clone()
     }
 
+    /// Whether the device can use an address: it is not memory of another device whose access is not enabled.
+    pub(crate) fn reaches(&self, address: usize) -> bool {
+        match gpu().memory.find(address).map(|range| range.home) {
+            Some(Home::Device(owner)) if owner != self.id => lock(&self.peers).contains(&owner),
+            _ => true,
+        }
+    }
+
+    /// As on a GPU, work on memory that the device does not reach ends with an illegal address, once it runs.
+    pub(crate) fn check_reach(&self, addresses: &[usize], what: &str) -> Cu<()> {
+        match addresses.iter().find(|address| !self.reaches(**address)) {
+            None => Ok(()),
+            Some(address) => {
+                let place = gpu().memory.describe(*address);
+                gpu().tell(format!("{what} on device {} uses memory that is not enabled there: {place}", self.id));
+                Err(code::ILLEGAL_ADDRESS)
+            }
+        }
+    }
+
     /// Does work that counts as busy time; on a slow device it takes longer.
     pub(crate) fn busy_while(&self, work: impl FnOnce()) {
         let started = Instant::now();
@@ -264,6 +284,7 @@ pub(crate) struct Settings {
     pub(crate) alignment: AtomicUsize,
     pub(crate) poison: AtomicBool,
     pub(crate) threads: AtomicUsize,
+    pub(crate) jitter_us: AtomicU64,
     pub(crate) strict: AtomicBool,
     pub(crate) peer_access: AtomicBool,
     pub(crate) rank_processes: AtomicBool,
@@ -277,6 +298,7 @@ impl Settings {
             alignment: AtomicUsize::new(0),
             poison: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
+            jitter_us: AtomicU64::new(0),
             strict: AtomicBool::new(false),
             peer_access: AtomicBool::new(false),
             rank_processes: AtomicBool::new(false),
@@ -291,6 +313,7 @@ impl Settings {
         self.set_alignment(script.alignment);
         self.poison.store(script.poison, Ordering::Relaxed);
         self.threads.store(script.threads.max(1), Ordering::Relaxed);
+        self.jitter_us.store(script.jitter_us, Ordering::Relaxed);
         self.strict.store(script.strict, Ordering::Relaxed);
         self.peer_access.store(script.peer_access, Ordering::Relaxed);
         self.rank_processes.store(script.rank_processes, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use crate::state::{Cu, Device, code, gpu, lock};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Takes the modelled time at which it starts and answers the one at which it ends.
 type Work = Box<dyn FnOnce(Nanoseconds) -> Nanoseconds + Send>;
@@ -49,7 +50,10 @@ impl Stream {
     }
 
     fn run(&self) {
+        // Any odd number does: streams shall differ, and runs need not agree.
+        let mut random = std::ptr::from_ref(self) as u64 | 1;
         while let Some((issued, work)) = self.next() {
+            hold_up(&mut random);
             let end = work(issued.max(self.time()));
             self.time.fetch_max(end, Ordering::AcqRel);
             let mut queue = lock(&self.queue);
@@ -141,6 +145,15 @@ impl Stream {
     /// Modelled time at which the last finished work ended.
     pub(crate) fn time(&self) -> Nanoseconds {
         self.time.load(Ordering::Acquire)
+    }
+}
+
+/// Sleeps for a random time, where the script asks for it.
+fn hold_up(random: &mut u64) {
+    let most = gpu().settings.jitter_us.load(Ordering::Relaxed);
+    if most > 0 {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_micros((*random >> 33) % (most + 1)));
     }
 }
 

@@ -270,3 +270,21 @@ fn what_can_deadlock_beside_a_collective_is_noted() {
     assert_eq!(violations.len(), 2, "{violations:?}");
     assert!(violations[0].contains("cuMemAllocAsync on device 0 while a collective is pending"));
 }
+
+#[test]
+fn collectives_can_be_refused_or_deliver_something_wrong() {
+    let Some((_turn, control)) = machine() else { return };
+    control.arm(Fault::WrongCollective { device: 1, collective: 1 });
+    control.arm(Fault::CollectiveError { device: 0, collective: 2, code: 6 });
+    let wrong = on_ranks(2, |rank, bench, comm| {
+        let mut x = given(bench, [1f32; 64].into_iter());
+        comm.all_reduce_in_place(&mut x, &ReduceOp::Sum).unwrap();
+        let wrong = bench.stream.clone_dtoh(&x).unwrap().iter().filter(|x| **x != 2.0).count();
+        if rank == 0 {
+            let refused = comm.all_reduce_in_place(&mut x, &ReduceOp::Sum).err().unwrap();
+            assert_eq!(refused.0, sys::ncclResult_t::ncclRemoteError);
+        }
+        wrong
+    });
+    assert_eq!(wrong, [0, 1]);
+}

@@ -113,3 +113,25 @@ fn a_lost_device_stays_lost() {
     control.revive(3);
     Bench::new(3).stream.synchronize().unwrap();
 }
+
+#[test]
+fn memory_of_another_device_needs_peer_access() {
+    let Some((_turn, control)) = machine() else { return };
+    let (here, there) = (Bench::new(0), Bench::new(1));
+    let mut foreign = there.stream.alloc_zeros::<f32>(16).unwrap();
+    there.stream.synchronize().unwrap();
+    let address = cudarc::driver::DevicePtrMut::device_ptr_mut(&mut foreign, &there.stream).0;
+    let kernel = here.kernel("store_at");
+    let store = || {
+        here.context.bind_to_thread().unwrap();
+        unsafe { here.stream.launch_builder(&kernel).arg(&address).arg(&1i64).launch(threads(1)) }.ok();
+        here.stream.synchronize()
+    };
+    assert_eq!(code(store()), CUDA_ERROR_ILLEGAL_ADDRESS);
+    let messages = control.messages();
+    assert!(messages[0].contains("store_at on device 0 uses memory that is not enabled there"), "{messages:?}");
+    control.revive(0);
+    unsafe { cudarc::driver::sys::cuCtxEnablePeerAccess(there.context.cu_ctx(), 0) }.result().unwrap();
+    store().unwrap();
+    assert_eq!(there.stream.clone_dtoh(&foreign).unwrap()[1], 1.0);
+}

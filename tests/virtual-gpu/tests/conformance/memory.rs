@@ -164,3 +164,47 @@ fn pci_places_differ() {
     assert_eq!(place(0), "0000:01:00.0");
     assert_eq!(place(DEVICES as i32 - 1), "0000:04:00.0");
 }
+
+#[test]
+fn host_registration_can_fail() {
+    let Some((_turn, control)) = machine() else { return };
+    let bench = Bench::new(0);
+    bench.context.bind_to_thread().unwrap();
+    let mut host = [0u8; 4096];
+    control.arm(virtual_gpu::Fault::HostRegistration { device: 0, registration: 1 });
+    unsafe {
+        let address = host.as_mut_ptr().cast();
+        assert_eq!(sys::cuMemHostRegister_v2(address, 4096, 0), CUDA_ERROR_OUT_OF_MEMORY);
+        sys::cuMemHostRegister_v2(address, 4096, 0).result().unwrap();
+        sys::cuMemHostUnregister(address).result().unwrap();
+    }
+}
+
+#[test]
+fn jitter_shows_a_forgotten_wait() {
+    let Some((_turn, control)) = machine() else { return };
+    let bench = Bench::new(0);
+    // Waits between streams are this test's own.
+    unsafe { bench.context.disable_event_tracking() };
+    let other = bench.context.new_stream().unwrap();
+    let mut buffer = bench.stream.alloc_zeros::<u8>(64).unwrap();
+    let mut copy = bench.stream.alloc_zeros::<u8>(64).unwrap();
+    bench.stream.synchronize().unwrap();
+    control.set_jitter(200);
+    let mut wrong = |waits: bool| {
+        let round = |value: u8| {
+            let address = buffer.device_ptr(&bench.stream).0;
+            unsafe { result::memset_d8_async(address, value, 64, bench.stream.cu_stream()) }.unwrap();
+            if waits {
+                other.join(&bench.stream).unwrap();
+            }
+            other.memcpy_dtod(&buffer, &mut copy).unwrap();
+            bench.context.synchronize().unwrap();
+            usize::from(other.clone_dtoh(&copy).unwrap() != [value; 64])
+        };
+        (1..=40).map(round).sum::<usize>()
+    };
+    assert_eq!(wrong(true), 0);
+    assert!(wrong(false) > 0);
+    bench.stream.memset_zeros(&mut buffer).unwrap();
+}
