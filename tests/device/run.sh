@@ -9,6 +9,7 @@
 #   speed        tokens a second of nano and of SmolLM2-135M's shape; beside PyTorch where a Python has it
 #
 # Without parts all are run. Each takes at most five minutes (ANNEAL_DEVICE_SECONDS), a failed one does not stop the others.
+# ANNEAL_DEVICE_VIRTUAL=1 says that the card is the virtual one; the other ANNEAL_DEVICE_ variables make parts smaller.
 # OUT/report.json tells everything; the exit status is 0 where every part passed.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -37,7 +38,11 @@ anneal() { "$programs/anneal" "$@"; }
 tests() { # NAME FILTER...: a test program, which must not have skipped for lack of a card
     local name=$1 log=$out/$1-tests.txt
     shift
-    timeout "$seconds" "$(program "$name")" --nocapture --test-threads 2 "$@" >"$log" 2>&1
+    # On the virtual card each test program brings its own.
+    (
+        [ -n "${ANNEAL_DEVICE_VIRTUAL:-}" ] && unset LD_LIBRARY_PATH
+        timeout "$seconds" "$(program "$name")" --nocapture --test-threads 2 "$@"
+    ) >"$log" 2>&1
     local status=$?
     grep -c '^test .* ok$' "$log" | sed 's/^/passed /'
     grep -q 'skipped: no CUDA device' "$log" && { grep -m1 'skipped: no CUDA' "$log"; return 1; }
@@ -54,8 +59,8 @@ probe() {
     # Cards are needed here; what stands in their way has been said.
     grep -q '"name":"cards","state":"good"' "$out/doctor.json"
 }
-conformance() { tests kernels; }
-golden() { tests trainer card model:: generation:: ranks::; }
+conformance() { tests kernels ${ANNEAL_DEVICE_OPERATIONS:-}; }
+golden() { tests trainer ${ANNEAL_DEVICE_GOLDEN:-card model:: generation:: ranks::}; }
 memory() {
     local failed=0
     for precision in f32 bf16; do
@@ -76,7 +81,7 @@ speed() {
     local failed=0
     : >"$out/speed.jsonl"
     for precision in f32 bf16; do
-        train nano full $precision 32 128 "${ANNEAL_DEVICE_STEPS:-20}" | tr -d '\n' >>"$out/speed.jsonl" || failed=1
+        train nano full $precision "${ANNEAL_DEVICE_ROWS:-32}" 128 "${ANNEAL_DEVICE_STEPS:-20}" | tr -d '\n' >>"$out/speed.jsonl" || failed=1
         echo >>"$out/speed.jsonl"
         [ -n "${ANNEAL_DEVICE_VIRTUAL:-}" ] && continue
         for method in full lora; do

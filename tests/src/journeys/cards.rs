@@ -223,3 +223,36 @@ fn what_nvml_says_is_shown_and_what_it_lacks_is_not_zero() {
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
     assert_eq!((&silent["gpus"], &silent["problem"]["code"]), (&json!([]), &json!("device_unavailable")), "{silent}");
 }
+
+/// The script for machines with a card, every part of it, made small: what is carried there has been run before.
+#[test]
+fn the_script_for_real_cards_passes_on_virtual_ones() {
+    let Some(lab) = Lab::with_cards(&Script::with_devices(1, 2 << 30)) else { return };
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let programs = super::lab::binary("anneal").parent().unwrap().to_owned();
+    let out = lab.path("device");
+    let mut script = std::process::Command::new(root.join("tests/device/run.sh"));
+    script.arg(&programs).arg(&out).envs(lab.environment().iter().map(|(name, value)| (name, value)));
+    for (name, value) in [
+        ("VIRTUAL", "1"),
+        ("SHAPE", "nano"),
+        ("BATCH", "1"),
+        ("ROWS", "1"),
+        ("STEPS", "1"),
+        ("OPERATIONS", "rms_norm"),
+        ("GOLDEN", "ranks::tests::cards_that"),
+    ] {
+        script.env(format!("ANNEAL_DEVICE_{name}"), value);
+    }
+    let output = script.output().unwrap();
+    let words = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&words));
+    let report: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    let parts: Vec<&str> = report["parts"].as_array().unwrap().iter().map(|p| p["result"].as_str().unwrap()).collect();
+    assert_eq!(parts, ["passed"; 5], "{report}");
+    for precision in ["f32", "bf16"] {
+        let memory = &report["memory"][precision];
+        assert!(memory["device_bytes_used"].as_u64() >= memory["device_bytes_peak"].as_u64(), "{memory}");
+    }
+    assert_eq!(report["speed"].as_array().unwrap().len(), 2, "{report}");
+}
