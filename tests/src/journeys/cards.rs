@@ -3,7 +3,7 @@
 
 use super::lab::{Lab, PATIENCE, golden, until};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use virtual_gpu::{Fault, Library, NvmlSpec, Script};
 
 const STEPS: u64 = 9;
@@ -23,7 +23,7 @@ fn job(lab: &Lab, more: &str) -> PathBuf {
     lab.write("job.toml", &text)
 }
 
-fn submit(lab: &Lab, job: &PathBuf) -> String {
+fn submit(lab: &Lab, job: &Path) -> String {
     lab.json(&["submit", job.to_str().unwrap()])["job"].as_str().unwrap().to_owned()
 }
 
