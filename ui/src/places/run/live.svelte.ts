@@ -121,7 +121,7 @@ export class LiveJob {
       this.problem = record.problem;
       this.stepsTotal = record.steps_total;
       if (this.latest === null) this.step = record.steps;
-      this.trouble = null;
+      this.trouble = record.damage;
     } catch (error) {
       if (!this.#closed) this.trouble = client.problemOf(error);
     }

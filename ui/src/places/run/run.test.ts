@@ -178,3 +178,10 @@ test("without a job it says what would be here", async () => {
   expect(nav.sample).toBe(before + 1);
   expect(nav.place).toBe("new");
 });
+
+test("a job whose file was spoilt keeps its plan beside the card that says so", async () => {
+  client.job.mockResolvedValue(record({ state: "finished", spec: null, damage: { ...PROBLEM, code: "job_invalid", what: "the job file is no TOML" } }));
+  render(Run, { job: "j1" });
+  expect((await screen.findByTestId("run-trouble", {}, SOON)).textContent).toContain("the job file is no TOML");
+  expect(screen.getByTestId("run-plan")).toBeTruthy();
+});
