@@ -88,7 +88,7 @@ test("a failed job says what, why, what was kept and what to do, and resumes aft
   for (const part of [PROBLEM.what, PROBLEM.why, PROBLEM.kept, PROBLEM.remedy]) expect(card.textContent).toContain(part);
   const resume = within(card).getByTestId("resume");
   // The checkpoint of step 50 is damaged and that of 60 incomplete.
-  expect(resume.textContent).toContain("41");
+  expect(resume.textContent).toContain("step 40");
   await fireEvent.click(within(card).getByTestId("problem-fork"));
   expect((await screen.findByTestId<HTMLSelectElement>("fork-step", {}, SOON)).value).toBe("40");
   expect([...screen.getByTestId<HTMLSelectElement>("fork-step").options].map((o) => o.value)).toEqual(["40", "20"]);
