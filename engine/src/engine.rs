@@ -518,6 +518,11 @@ pub fn home_path(option: Option<&Path>) -> Outcome<PathBuf> {
     absolute(&store::home::choose(option, own.as_deref(), data.as_deref(), user.as_deref())?)
 }
 
+/// Makes HOME where it is missing. Errors: `HomeUnsuitable`.
+pub fn make_home(path: &Path) -> Outcome<()> {
+    store::home::make(path)
+}
+
 /// A HOME for one question, gone with it.
 struct Passing {
     path: PathBuf,

@@ -18,6 +18,9 @@ pub fn inspect(paths: &[PathBuf]) -> Vec<ItemFacts> {
 }
 
 fn one(path: &Path) -> ItemFacts {
+    if path.to_str().is_none() {
+        return item(path, Kind::Unknown, Some(no_text(path)));
+    }
     match start(path) {
         Ok(Dropped::Folder) => folder(path),
         Ok(Dropped::File(start)) => file(path, &start),
@@ -25,8 +28,18 @@ fn one(path: &Path) -> ItemFacts {
     }
 }
 
+/// The path as it is, because a job is made of it; who shows it escapes it. What is no text is escaped here: `no_text` refuses it.
 fn item(path: &Path, kind: Kind, problem: Option<Problem>) -> ItemFacts {
-    ItemFacts { path: shown(path), kind, model: None, dataset: None, problem }
+    let path = path.to_str().map_or_else(|| escaped(path.as_os_str().as_bytes()), str::to_owned);
+    ItemFacts { path, kind, model: None, dataset: None, problem }
+}
+
+/// Jobs, plans and the window's questions are text; a name that is none could be named in no job.
+fn no_text(path: &Path) -> Problem {
+    Problem::new(Code::FileUnreadable, "the name of this file or folder is no text")
+        .why("a job file can only name what is written in UTF-8")
+        .file(Path::new(&escaped(path.as_os_str().as_bytes())))
+        .remedy("rename it")
 }
 
 enum Dropped {
@@ -150,10 +163,6 @@ fn unusable(path: &Path, facts: &DatasetFacts) -> Problem {
     problem.remedy("correct the rows; a layout that is known is {\"messages\": [{\"role\", \"content\"}, …]}")
 }
 
-fn shown(path: &Path) -> String {
-    escaped(path.as_os_str().as_bytes())
-}
-
 /// Names are bytes and may hold anything: what is no text, moves the cursor or turns the reading direction is escaped.
 fn escaped(name: &[u8]) -> String {
     let mut text = String::new();
@@ -223,10 +232,24 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_shown_escaped() {
-        let name = OsStr::from_bytes(b"new\nline \xff \x1b[31m \xe2\x80\xae ok \xc3\xa9");
-        let facts = inspected(Path::new("/nowhere").join(name));
-        assert_eq!(facts.path, "/nowhere/new\\nline \\xff \\u{1b}[31m \\u{202e} ok é");
+    fn an_odd_name_is_the_path_a_job_can_be_made_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new\nline \u{1b}[31m \u{202e} ok é.jsonl");
+        std::fs::write(&path, "{\"text\": \"some words\"}\n").unwrap();
+        let facts = inspected(path.clone());
+        assert_eq!((facts.kind, code(&facts)), (Kind::Dataset, None));
+        assert_eq!(Path::new(&facts.path), path);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_refused_and_shown_escaped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(OsStr::from_bytes(b"a\nb \xff \xe2\x80\xae.jsonl"));
+        std::fs::write(&path, "{\"text\": \"some words\"}\n").unwrap();
+        let facts = inspected(path);
+        assert_eq!((facts.kind, code(&facts)), (Kind::Unknown, Some(Code::FileUnreadable)));
+        assert!(facts.path.ends_with("a\\nb \\xff \\u{202e}.jsonl"), "{}", facts.path);
+        assert_eq!(facts.problem.unwrap().place.file, Some(facts.path));
     }
 
     #[test]

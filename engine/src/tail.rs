@@ -50,7 +50,7 @@ fn level_of(text: &str) -> LogLevel {
     let has = |words: &[&str]| words.iter().any(|word| small.contains(word));
     if has(&["panicked", "error", "failed", "fatal"]) {
         LogLevel::Error
-    } else if has(&["warning", "left out", "not known", "not finite"]) {
+    } else if has(&["warning", "left out", "not known", "not finite", "killed by", "exited with"]) {
         LogLevel::Warning
     } else if small.starts_with("step ") {
         LogLevel::Info
@@ -77,6 +77,7 @@ mod tests {
         assert_eq!(level_of("step 3: loss 2.5, 10 tokens/s"), LogLevel::Info);
         assert_eq!(level_of("thread 'main' panicked at x.rs"), LogLevel::Error);
         assert_eq!(level_of("step 3: left out: not finite"), LogLevel::Warning);
+        assert_eq!(level_of("supervisor: attempt 1 was killed by signal 9 (SIGKILL)"), LogLevel::Warning);
         assert_eq!(level_of("loading"), LogLevel::Output);
     }
 }

@@ -32,7 +32,11 @@ pub fn call(
     request: &impl Serialize,
     on_line: impl FnMut(&Line) -> ControlFlow<()>,
 ) -> Outcome<serde_json::Value> {
-    let request = serde_json::to_vec(request).map_err(|e| Problem::internal(format!("the request: {e}")))?;
+    // The one thing in a request that may be no text is the name of a file.
+    let request = serde_json::to_vec(request).map_err(|e| {
+        let what = "the name of a file or folder is no text";
+        Problem::new(Code::FileUnreadable, what).why(e.to_string()).remedy("rename it")
+    })?;
     let mut child = Command::new(trainer)
         .arg(verb)
         .env_clear()

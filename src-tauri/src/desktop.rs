@@ -5,7 +5,7 @@
 
 use gtk::gio::{self, DBusCallFlags, DBusConnection, DBusSignalFlags};
 use gtk::glib::{ToVariant, Variant, dgettext, markup_escape_text};
-use gtk::prelude::{FileChooserExt, NativeDialogExt};
+use gtk::prelude::{DialogExt, FileChooserExt, GtkWindowExt, MessageDialogExt, NativeDialogExt};
 use protocol::problem::{Code, Outcome, Problem};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -47,6 +47,32 @@ pub fn choose<R: Runtime>(app: &AppHandle<R>, title: &'static str, choice: Choic
 fn no_desktop() -> Problem {
     Problem::new(Code::DeviceUnavailable, "there is no desktop that could show a dialog")
         .remedy("type the path instead")
+}
+
+/// Shows what keeps the window from opening and waits until it is closed; silent where there is no display. For whoever
+/// started it from a menu, who sees no terminal. Call it on the main thread.
+pub fn tell(problem: &Problem) {
+    if gtk::init().is_err() {
+        return;
+    }
+    let (flags, none) = (gtk::DialogFlags::MODAL, None::<&gtk::Window>);
+    let what = readable(&problem.what);
+    let dialog = gtk::MessageDialog::new(none, flags, gtk::MessageType::Error, gtk::ButtonsType::Close, &what);
+    dialog.set_title("Anneal");
+    dialog.set_secondary_text(Some(&reasons(problem)));
+    dialog.run();
+}
+
+/// Why, which file and what can be done, one a line.
+fn reasons(problem: &Problem) -> String {
+    let place = problem.place.file.as_deref().unwrap_or_default();
+    let parts = [problem.why.as_str(), place, problem.remedy.as_str()].map(readable);
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+/// A path may hold anything: nothing in it breaks or turns a line.
+fn readable(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 fn open_dialog<R: Runtime>(app: &AppHandle<R>, title: &str, choice: Choice, chosen: Sender<Outcome<Vec<PathBuf>>>) {
@@ -144,4 +170,19 @@ fn listen<R: Runtime>(app: &AppHandle<R>, bus: &DBusConnection) {
     let none = DBusSignalFlags::NONE;
     bus.signal_subscribe(Some(BUS), Some(BUS), Some("ActionInvoked"), Some(OBJECT), None, none, clicked);
     LISTENING.set(Some(bus.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dialog_says_why_where_and_what_to_do() {
+        let problem = Problem::new(Code::HomeUnsuitable, "runs cannot be kept in this folder")
+            .why("it is no folder")
+            .file(Path::new("/dev/fu\nll"))
+            .remedy("give a folder of your own");
+        assert_eq!(reasons(&problem), "it is no folder\n\n/dev/fu\\nll\n\ngive a folder of your own");
+        assert_eq!(reasons(&Problem::new(Code::Busy, "busy")), "");
+    }
 }

@@ -43,7 +43,11 @@ fn main() -> ExitCode {
         Asked::Refuse(text) => fail(&text),
         Asked::Open { home, paths } => match open(home, paths) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(problem) => fail(&problem.sentence()),
+            Err(problem) => {
+                let code = fail(&problem.sentence());
+                desktop::tell(&problem);
+                code
+            }
         },
     }
 }

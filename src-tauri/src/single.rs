@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -48,9 +47,7 @@ pub struct Held {
 /// Becomes the window of HOME, or hands `paths` to the one there is.
 /// Errors: `Busy` where that one does not answer within 3 s, or what is wrong with HOME.
 pub fn start(home: &Path, paths: &[PathBuf]) -> Outcome<Start> {
-    // As the engine makes it: jobs and data are their owner's alone.
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home);
-    made.map_err(|e| Problem::io(&e, "making", home))?;
+    engine::engine::make_home(home)?;
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(home, flags, Mode::empty()).map_err(|e| Problem::io(&e.into(), "opening", home))?;
     let begun = Instant::now();

@@ -159,8 +159,10 @@ pub struct JobRecord {
     pub exit_reason: Option<String>,
     /// The problem it ended with.
     pub problem: Option<Problem>,
-    /// As asked.
-    pub spec: JobSpec,
+    /// What of its run folder can no longer be read; the rest is as it was.
+    pub damage: Option<Problem>,
+    /// As asked; null where `damage` says that the job file cannot be read.
+    pub spec: Option<JobSpec>,
     /// As decided.
     pub plan: Plan,
     /// What went in.

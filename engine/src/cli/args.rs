@@ -111,7 +111,8 @@ pub enum Command {
     },
     /// List jobs, newest first.
     Jobs {
-        /// Words that must occur; also loss<2, lr>1e-4, state:failed.
+        /// Words that must occur; also loss<2, lr>1e-4, state:failed, and when it was started: today, yesterday, week (the
+        /// last seven days), month (the last thirty), 2026-11, 2026-11-30.
         #[arg(long)]
         search: Option<String>,
     },

@@ -9,6 +9,7 @@ use protocol::event::Step;
 use protocol::link::Request;
 use protocol::problem::{Outcome, Problem};
 use protocol::{Entry, Event};
+use std::collections::VecDeque;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Least time between two step lines where there is no terminal: a log stays readable.
 const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Steps whose mean time the rest is reckoned with.
+const TIMES: usize = 16;
 
 /// Follows a job to its end; the exit status says how it ended.
 pub fn follow(engine: &mut Engine, id: &str, voice: Voice) -> Outcome<i32> {
@@ -46,6 +50,16 @@ pub fn follow(engine: &mut Engine, id: &str, voice: Voice) -> Outcome<i32> {
     Ok(screen.farewell(id, &run, last.as_ref()))
 }
 
+/// What the rest takes, by the steps' own times: what the journal tells of the past comes all at once, and a clock of this
+/// process would take it for speed. Nothing before the third step.
+fn left(times: &VecDeque<f64>, steps: u64) -> String {
+    if times.len() < 3 || steps == 0 {
+        return String::new();
+    }
+    let mean_ms = times.iter().sum::<f64>() / times.len() as f64;
+    format!(" · {} left", show::duration(mean_ms * steps as f64 / 1000.0))
+}
+
 /// One line of progress of a task that is not a run.
 pub fn progress(phase: &str, done: u64, total: u64, unit: &str) {
     if !std::io::stderr().is_terminal() {
@@ -64,16 +78,19 @@ struct Screen {
     voice: Voice,
     bar: Option<ProgressBar>,
     printed: Option<Instant>,
+    /// Wall times of the newest steps, in milliseconds.
+    times: VecDeque<f64>,
+    steps_total: u64,
 }
 
 impl Screen {
     fn new(voice: Voice) -> Screen {
         let live = !voice.json && !voice.quiet && std::io::stderr().is_terminal();
         let bar = live.then(|| {
-            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} · {eta} left");
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}");
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Screen { voice, bar, printed: None }
+        Screen { voice, bar, printed: None, times: VecDeque::new(), steps_total: 0 }
     }
 
     fn entry(&mut self, entry: &Entry) {
@@ -84,10 +101,13 @@ impl Screen {
         match &entry.event {
             Event::Step(step) => self.step(step),
             event => {
-                if let (Event::Started { step, steps_total }, Some(bar)) = (event, &self.bar) {
-                    bar.set_length(*steps_total);
-                    bar.set_position(*step);
-                    bar.reset_eta();
+                if let Event::Started { step, steps_total } = event {
+                    self.times.clear();
+                    self.steps_total = *steps_total;
+                    if let Some(bar) = &self.bar {
+                        bar.set_length(*steps_total);
+                        bar.set_position(*step);
+                    }
                 }
                 self.say(&sentence(event));
             }
@@ -99,9 +119,13 @@ impl Screen {
             "loss {:.4} · {:.0} tokens/s · lr {:.2e} · grad {:.2}",
             s.loss, s.tokens_per_second, s.learning_rate, s.grad_norm
         );
+        if self.times.len() == TIMES {
+            self.times.pop_front();
+        }
+        self.times.push_back(s.step_ms);
         if let Some(bar) = &self.bar {
             bar.set_position(s.step);
-            bar.set_message(text);
+            bar.set_message(format!("{text}{}", left(&self.times, self.steps_total.saturating_sub(s.step))));
         } else if !self.voice.quiet && self.printed.is_none_or(|t| t.elapsed() >= LINE_EVERY) {
             self.printed = Some(Instant::now());
             put(&format!("step {:>6} · {text}\n", s.step));
@@ -208,5 +232,17 @@ fn sentence(event: &Event) -> String {
             format!("finished: {step} steps, loss {loss:.4}, {} at most", show::size(memory.host_bytes_peak))
         }
         Event::Failed { step, problem } => format!("failed at step {step}\n{}", show::problem(problem)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_follows_from_the_times_of_steps() {
+        assert_eq!(left(&VecDeque::from([2000.0; 8]), 90), " · 3 min 00 s left");
+        assert_eq!(left(&VecDeque::from([2000.0; 2]), 90), "");
+        assert_eq!(left(&VecDeque::from([2000.0; 8]), 0), "");
     }
 }

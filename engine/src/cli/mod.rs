@@ -154,7 +154,12 @@ fn dispatch(args: Args, voice: Voice) -> Outcome<i32> {
 /// The commands that ask the history.
 fn ask(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
     match command {
-        Command::Jobs { search } => voice.answer(&engine.jobs(search.as_deref())?, |rows| show::jobs(rows)),
+        Command::Jobs { search } => {
+            let rows = engine.jobs(search.as_deref())?;
+            // An empty answer to a search says nothing of HOME.
+            let all = if rows.is_empty() && search.is_some() { engine.jobs(None)?.len() } else { rows.len() };
+            voice.answer(&rows, |rows| show::found(rows, all))
+        }
         Command::Job { id } => {
             let id = engine.id(&id)?;
             voice.answer(&engine.job(&id)?, show::job)

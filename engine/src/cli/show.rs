@@ -38,7 +38,7 @@ pub fn problem(p: &Problem) -> String {
     let mut text = format!("{}: {}\n", p.code.name(), printable(&p.what));
     let place = &p.place;
     let places = [
-        place.file.as_ref().map(|f| printable(f)),
+        place.file.as_ref().map(|f| one_line(f)),
         place.line.map(|n| format!("line {n}")),
         place.row.map(|n| format!("row {n}")),
         place.tensor.as_ref().map(|t| format!("tensor {}", printable(t))),
@@ -57,13 +57,20 @@ pub fn problem(p: &Problem) -> String {
     text
 }
 
-/// Text with control characters (line breaks and tabs aside) made visible, so that no file can steer a terminal.
+/// Text with control characters (line breaks and tabs aside) and those that turn the reading direction made visible, so that
+/// no file can steer a terminal.
 pub fn printable(text: &str) -> String {
-    let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if !text.chars().any(hidden) {
-        return text.to_owned();
-    }
-    text.chars().map(|c| if hidden(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
+    let escaped = |c: char| hidden(c) && c != '\n' && c != '\t';
+    text.chars().map(|c| if escaped(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
+}
+
+/// A path or a name on one line.
+fn one_line(name: &str) -> String {
+    name.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+fn hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A number of bytes with its unit.
@@ -109,7 +116,7 @@ pub fn items(items: &[ItemFacts]) -> String {
 }
 
 fn item(item: &ItemFacts) -> String {
-    let mut text = format!("{}\n", printable(&item.path));
+    let mut text = format!("{}\n", one_line(&item.path));
     if let Some(m) = &item.model {
         let _ = writeln!(
             text,
@@ -237,6 +244,14 @@ pub fn plan(p: &Plan) -> String {
     text
 }
 
+/// The jobs found among `all`.
+pub fn found(rows: &[JobRow], all: usize) -> String {
+    match (rows.len(), all) {
+        (0, 1..) => format!("none of {} jobs matches\n", count(all as u64)),
+        _ => jobs(rows),
+    }
+}
+
 /// The job list.
 pub fn jobs(rows: &[JobRow]) -> String {
     if rows.is_empty() {
@@ -264,6 +279,9 @@ pub fn job(record: &JobRecord) -> String {
     let mut text = jobs(std::slice::from_ref(&record.row));
     let _ = writeln!(text, "\nfolder    {}", printable(&record.folder));
     let _ = writeln!(text, "model     {}\ndata      {}", printable(&record.row.model), printable(&record.row.data));
+    if let Some(problem) = &record.damage {
+        let _ = writeln!(text, "damaged   {}", printable(&problem.sentence()));
+    }
     if let Some(reason) = &record.exit_reason {
         let _ = writeln!(text, "ended     {}", printable(reason));
     }
@@ -353,7 +371,14 @@ mod tests {
     }
 
     #[test]
+    fn a_search_that_finds_nothing_does_not_say_that_there_are_no_jobs() {
+        assert_eq!(found(&[], 12), "none of 12 jobs matches\n");
+        assert!(found(&[], 0).starts_with("no jobs yet"));
+    }
+
+    #[test]
     fn a_name_cannot_steer_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\n");
+        assert_eq!(one_line("d/nl\nname \u{202e} é"), "d/nl\\nname \\u{202e} é");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::compare::flatten;
 use protocol::job::EvaluationData;
+use protocol::plan::ModelSource;
 use protocol::record::Labels;
 use protocol::{JobSpec, Plan, Problem};
 use serde::{Deserialize, Serialize};
@@ -36,8 +37,9 @@ pub struct Description {
 pub type Settings = BTreeMap<String, Value>;
 
 impl Description {
-    /// Reads the files. The problems name those that could not be read.
-    pub fn read(folder: &RunFolder, stamp: i64) -> (Description, Settings, Vec<Problem>) {
+    /// Reads the files. The problems name those that could not be read. What a job file said that was read `before` is kept
+    /// when it cannot be read any more.
+    pub fn read(folder: &RunFolder, stamp: i64, before: &Description) -> (Description, Settings, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut kept = |problem: Problem| problems.push(problem);
         let spec = folder.spec().map_err(&mut kept).ok();
@@ -48,6 +50,10 @@ impl Description {
         if let Some(spec) = &spec {
             description.take_spec(spec);
             settings.extend(flatten(&json!(spec)));
+        } else if !before.model.is_empty() {
+            description.take_before(before);
+        } else if let Some(plan) = &plan {
+            description.take_plan(plan);
         }
         if let Some(plan) = &plan {
             description.steps = plan.run.steps;
@@ -61,6 +67,22 @@ impl Description {
     /// The name to show: the label's before the spec's.
     pub fn shown_name(&self) -> &str {
         self.labels.name.as_deref().unwrap_or(&self.name)
+    }
+
+    fn take_before(&mut self, before: &Description) {
+        self.name.clone_from(&before.name);
+        self.model.clone_from(&before.model);
+        self.data.clone_from(&before.data);
+        self.stage.clone_from(&before.stage);
+    }
+
+    /// Less than the job file says: a plan names neither the data files nor the job.
+    fn take_plan(&mut self, plan: &Plan) {
+        self.stage = text_of(json!(plan.stage));
+        self.model = match &plan.model.source {
+            ModelSource::Folder { path } => file_name(path),
+            ModelSource::Scratch => plan.model.config.architecture.clone(),
+        };
     }
 
     fn take_spec(&mut self, spec: &JobSpec) {

@@ -174,7 +174,7 @@ fn run_folder(db: &Connection, folder: &RunFolder, stamps: &Stamps) -> Answer<Ve
     };
     let (mut notices, mut seen) = (Vec::new(), stamps.seen);
     if job.description.stamp != stamps.quiet {
-        let (description, settings, problems) = Description::read(folder, stamps.quiet);
+        let (description, settings, problems) = Description::read(folder, stamps.quiet, &job.description);
         job.describe(description, &settings)?;
         notices = problems;
     }

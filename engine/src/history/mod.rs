@@ -169,12 +169,17 @@ impl History {
         let id = self.find(id)?;
         let job = self.list.get(&id).ok_or_else(|| no_job(&id))?;
         let folder = RunFolder::of(&self.home, &job.id)?;
-        let (spec, plan, labels) = (folder.spec()?, folder.plan()?, folder.labels()?);
+        let (plan, labels) = (folder.plan()?, folder.labels()?);
+        let (spec, damage) = match folder.spec() {
+            Ok(spec) => (Some(spec), None),
+            Err(problem) => (None, Some(problem)),
+        };
         let (_, exit_reason, problem) = self.ending(job);
         Ok(JobRecord {
             row: self.row(job),
             exit_reason,
             problem,
+            damage,
             spec,
             fingerprints: fingerprints(&plan),
             plan,
@@ -212,6 +217,9 @@ impl History {
     /// Two jobs side by side: only what differs, and both curves.
     pub fn compare(&mut self, a: &str, b: &str) -> Outcome<Comparison> {
         let (a, b) = (self.job(a)?, self.job(b)?);
+        if let Some(problem) = a.damage.or(b.damage) {
+            return Err(problem);
+        }
         let (curve_a, curve_b) = (self.losses(&a.row.id)?, self.losses(&b.row.id)?);
         Ok(Comparison {
             spec: compare::differences(&json!(a.spec), &json!(b.spec)),
@@ -312,7 +320,8 @@ impl History {
 
     /// Brings the list up to the file, and finds the jobs that match.
     fn matching(&mut self, search: &str) -> Outcome<Vec<page::Found<'_>>> {
-        let search = Search::parse(search)?;
+        let now = search::Now { at_ms: now_ms(), zone: jiff::tz::TimeZone::system() };
+        let search = Search::parse(search, &now)?;
         let refresh = if search.names_a_setting() { JobList::refresh_with_settings } else { JobList::refresh };
         self.refresh_by(refresh)?;
         let rows = self.list.iter().map(|job| (self.row(job), job));

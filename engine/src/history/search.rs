@@ -3,7 +3,13 @@
 //! A word is looked for, without regard to case, in id, name, model, data, stage, state, tags and note. A comparison is
 //! `KEY OP VALUE` without blanks, OP one of `:` (contains) `=` `!=` `<` `<=` `>` `>=`; KEY is a column of the list (`loss`,
 //! `steps`, `state`, `tag`, …), a dotted key of the job file, or its last part (`rank`, `seed`). `lr` is the learning rate.
+//!
+//! A word for a time (`today`, `yesterday`, `week`, `month`, `2026-11`, `2026-11-30`) also finds the jobs that were started
+//! then: jobs with that word in their texts are found as before.
 
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
 use protocol::record::{JobRow, Labels};
 use protocol::{Code, Outcome, Problem};
 use serde::Deserializer;
@@ -11,6 +17,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 /// A search, understood.
 pub struct Search {
@@ -19,7 +26,13 @@ pub struct Search {
 
 enum Term {
     Word(String),
-    Compare { key: String, operator: Operator, value: String },
+    /// The word, and the milliseconds since the Unix epoch that it stands for.
+    Time(String, Range<i64>),
+    Compare {
+        key: String,
+        operator: Operator,
+        value: String,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -47,8 +60,8 @@ const OPERATORS: [(&str, Operator); 7] = [
 impl Search {
     /// What holds no operator is a word. Errors: `SettingInvalid` for a comparison without a key or a value, or one by size
     /// with something that is no number.
-    pub fn parse(text: &str) -> Outcome<Search> {
-        Ok(Search { terms: text.split_whitespace().map(term).collect::<Outcome<_>>()? })
+    pub fn parse(text: &str, now: &Now) -> Outcome<Search> {
+        Ok(Search { terms: text.split_whitespace().map(|word| term(word, now)).collect::<Outcome<_>>()? })
     }
 
     /// True where a term can only be answered from a job's settings.
@@ -58,8 +71,10 @@ impl Search {
 
     /// True when every term holds for the job; `settings` is the JSON of its settings.
     pub fn matches(&self, row: &JobRow, labels: &Labels, settings: &str) -> bool {
+        let has = |word: &String| texts(row, labels).any(|text| text.to_lowercase().contains(word));
         self.terms.iter().all(|term| match term {
-            Term::Word(word) => texts(row, labels).any(|text| text.to_lowercase().contains(word)),
+            Term::Word(word) => has(word),
+            Term::Time(word, span) => row.started.is_some_and(|at_ms| span.contains(&at_ms)) || has(word),
             Term::Compare { key, operator, value } => {
                 let values = column(row, labels, key).unwrap_or_else(|| setting(settings, key));
                 holds(&values, *operator, value)
@@ -68,7 +83,46 @@ impl Search {
     }
 }
 
-fn term(given: &str) -> Outcome<Term> {
+/// The moment of a search, and where its days begin.
+pub struct Now {
+    /// Milliseconds since the Unix epoch.
+    pub at_ms: i64,
+    /// The user's time zone.
+    pub zone: TimeZone,
+}
+
+impl Now {
+    /// What a word for a time stands for; nothing where it is none.
+    fn span(&self, word: &str) -> Option<Range<i64>> {
+        let today = Timestamp::from_millisecond(self.at_ms).ok()?.to_zoned_datetime(self.zone.clone()).date();
+        let days_ago = |days: i64| today.checked_sub(Span::new().days(days)).ok();
+        let (first, last) = match word {
+            "today" | "今天" => (today, today),
+            "yesterday" | "昨天" => (days_ago(1)?, days_ago(1)?),
+            "week" => (days_ago(6)?, today),
+            "month" => (days_ago(29)?, today),
+            date => dates(date)?,
+        };
+        Some(self.begin_ms(first)?..self.begin_ms(last.tomorrow().ok()?)?)
+    }
+
+    fn begin_ms(&self, day: Date) -> Option<i64> {
+        Some(day.to_zoned_datetime(self.zone.clone()).ok()?.timestamp().as_millisecond())
+    }
+}
+
+/// First and last day of `2026-11-30` or `2026-11`.
+fn dates(word: &str) -> Option<(Date, Date)> {
+    // No other form: ids begin with eight digits, and a year alone may be part of a name.
+    let is_date = |length| word.len() == length && word.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    if is_date("2026-11-30".len()) {
+        return word.parse().ok().map(|day: Date| (day, day));
+    }
+    let first: Date = is_date("2026-11".len()).then(|| format!("{word}-01").parse().ok())??;
+    Some((first, first.last_of_month()))
+}
+
+fn term(given: &str, now: &Now) -> Outcome<Term> {
     let word = given.to_lowercase();
     let first = (0..word.len()).filter(|i| word.is_char_boundary(*i)).find_map(|at| {
         OPERATORS
@@ -76,7 +130,12 @@ fn term(given: &str) -> Outcome<Term> {
             .find(|(sign, _)| word[at..].starts_with(sign))
             .map(|(sign, operator)| (at, sign.len(), *operator))
     });
-    let Some((at, length, operator)) = first else { return Ok(Term::Word(word)) };
+    let Some((at, length, operator)) = first else {
+        return Ok(match now.span(&word) {
+            Some(span) => Term::Time(word, span),
+            None => Term::Word(word),
+        });
+    };
     let (key, value) = (&word[..at], &word[at + length..]);
     if key.is_empty() || value.is_empty() {
         let lacks = if key.is_empty() { "key" } else { "value" };
@@ -92,10 +151,10 @@ fn term(given: &str) -> Outcome<Term> {
 fn no_comparison(given: &str, why: String) -> Problem {
     Problem::new(Code::SettingInvalid, format!("\"{}\" is no condition to search by", given.escape_debug()))
         .why(why)
-        .field("--search")
+        .field("search")
         .remedy(
             "write words, or KEY OP VALUE without blanks: OP is one of : = != < <= > >=, KEY a column like loss, steps or \
-             state, or a setting like lr; for example lr>1e-4 state:failed",
+             state, or a setting like lr; for example lr>1e-4 state:failed yesterday",
         )
 }
 
@@ -250,9 +309,55 @@ mod tests {
         (row, labels, serde_json::to_string(&std::collections::BTreeMap::from(settings)).unwrap())
     }
 
+    /// 2026-12-01 01:30 in a zone two hours east: 2026-11-30 23:30 UTC.
+    fn now() -> Now {
+        let zone = TimeZone::fixed(jiff::tz::Offset::from_seconds(7200).unwrap());
+        Now { at_ms: "2026-11-30T23:30:00Z".parse::<Timestamp>().unwrap().as_millisecond(), zone }
+    }
+
+    #[test]
+    fn words_for_a_time_find_what_was_started_then_in_the_users_zone() {
+        let (mut row, labels, settings) = job();
+        let mut found = |started: &str, search: &str| {
+            row.started = Some(started.parse::<Timestamp>().unwrap().as_millisecond());
+            Search::parse(search, &now()).unwrap().matches(&row, &labels, &settings)
+        };
+        for (started, search) in [
+            ("2026-11-30T22:00:00Z", "today"),
+            ("2026-11-30T22:00:00Z", "2026-12 smollm lr>1e-4"),
+            ("2026-11-30T21:59:59Z", "yesterday"),
+            ("2026-11-29T22:00:00Z", "YESTERDAY"),
+            ("2026-11-30T21:59:59Z", "2026-11-30"),
+            ("2026-10-31T22:00:00Z", "2026-11"),
+            ("2026-11-24T22:00:00Z", "week"),
+            ("2026-11-01T22:00:00Z", "month"),
+        ] {
+            assert!(found(started, search), "{started} {search}");
+        }
+        for (started, search) in [
+            ("2026-11-30T21:59:59Z", "today"),
+            ("2026-11-30T22:00:00Z", "yesterday"),
+            ("2026-11-30T22:00:00Z", "2026-11"),
+            ("2026-11-24T21:59:59Z", "week"),
+            ("2026-11-30T22:00:00Z", "today nothing"),
+            ("2026-11-30T22:00:00Z", "2026-13"),
+        ] {
+            assert!(!found(started, search), "{started} {search}");
+        }
+    }
+
+    #[test]
+    fn a_word_for_a_time_is_still_found_in_texts() {
+        let (mut row, labels, settings) = job();
+        (row.name, row.started) = ("the week of 2026-11".into(), None);
+        for word in ["week", "2026-11"] {
+            assert!(Search::parse(word, &now()).unwrap().matches(&row, &labels, &settings), "{word}");
+        }
+    }
+
     fn matches(search: &str) -> bool {
         let (row, labels, settings) = job();
-        Search::parse(search).unwrap().matches(&row, &labels, &settings)
+        Search::parse(search, &now()).unwrap().matches(&row, &labels, &settings)
     }
 
     #[test]
@@ -260,7 +365,7 @@ mod tests {
         let (row, labels, _) = job();
         assert!(COLUMNS.iter().all(|key| column(&row, &labels, key).is_some()));
         for (search, opens) in [("loss<2 state:failed words", false), ("lr>1e-4", true), ("loss<2 run.seed=3", true)] {
-            assert_eq!(Search::parse(search).unwrap().names_a_setting(), opens, "{search}");
+            assert_eq!(Search::parse(search, &now()).unwrap().names_a_setting(), opens, "{search}");
         }
     }
 
@@ -299,10 +404,10 @@ mod tests {
     #[test]
     fn a_condition_that_is_none_is_refused_with_the_grammar_instead_of_finding_nothing() {
         for odd in ["=", "<", ">=", "=3", "a=", "lr>", "ä<ö", "::", "lr>abc", "lr>NaN", "lr<1e999", "support lr>"] {
-            let problem = Search::parse(odd).err().unwrap_or_else(|| panic!("{odd}"));
+            let problem = Search::parse(odd, &now()).err().unwrap_or_else(|| panic!("{odd}"));
             assert_eq!(problem.code, Code::SettingInvalid);
             assert!(problem.remedy.contains("KEY OP VALUE"), "{problem}");
         }
-        assert!(Search::parse("\u{1F600}>1 name=ä a:b:c").is_ok());
+        assert!(Search::parse("\u{1F600}>1 name=ä a:b:c", &now()).is_ok());
     }
 }

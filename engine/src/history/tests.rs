@@ -354,6 +354,31 @@ fn a_job_with_an_unreadable_plan_is_listed_and_named() {
 }
 
 #[test]
+fn a_job_whose_file_was_spoilt_keeps_its_row_and_its_plan() {
+    let place = Place::new();
+    let mut run = place.run("job", &["name=\"mine\""]);
+    run.start().steps(1, 1, 3);
+    let mut history = place.open();
+    let before = history.jobs(None).unwrap();
+    fs::write(place.home.run("job").unwrap().join("job.toml"), "]] garbage").unwrap();
+    // The journal gains a line, so that the folder is looked at again.
+    run.steps(1, 4, 4);
+    let notices = history.ingest().unwrap();
+    assert!(notices.iter().any(|notice| notice.place.file.as_ref().is_some_and(|f| f.ends_with("job.toml"))));
+    let texts = |row: &JobRow| [&row.name, &row.model, &row.data, &row.stage].map(String::clone);
+    assert_eq!(texts(&history.jobs(None).unwrap()[0]), texts(&before[0]));
+    let record = history.job("job").unwrap();
+    assert_eq!((record.spec, record.damage.map(|p| p.code)), (None, Some(Code::JobInvalid)));
+    assert_eq!(record.plan, serde_json::from_str(PLAN).unwrap());
+    assert!(history.compare("job", "job").is_err());
+    // An index built from nothing knows what the plan says.
+    fs::remove_file(place.home.path().join("history.sqlite3")).unwrap();
+    let row = History::open(&place.home).unwrap().0.jobs(None).unwrap().remove(0);
+    assert_eq!(row.stage, before[0].stage);
+    assert!(!row.model.is_empty());
+}
+
+#[test]
 fn a_job_is_found_by_any_beginning_that_only_it_has() {
     let place = Place::new();
     ["job-1", "job-12", "other"].iter().for_each(|id| drop(place.run(id, &[])));

@@ -1,6 +1,6 @@
 //! Carries out what `core` decides: processes, sockets, timers, the journal and the locks. No decision is taken here.
 
-use super::core::{Action, Core, Death, Exit, Input, Rules};
+use super::core::{Action, Core, Death, Exit, Input, Rules, signal_name};
 use super::ledger::{Ledger, Report};
 use super::lines::{Lines, line_of};
 use super::log::Log;
@@ -348,6 +348,10 @@ impl Drive {
             device_locks: devices.iter().map(AsFd::as_fd).collect(),
         };
         let memory_kills = memory_kills();
+        if attempt > 1 {
+            let from = newest_checkpoint(&self.setting.run);
+            self.log.note(&format!("attempt {attempt} is started, from step {from}"));
+        }
         let started = start.run().and_then(|started| {
             let Started { child, link, output } = started;
             Ok((child, link, self.log.attach(output)?))
@@ -395,6 +399,14 @@ impl Drive {
             memory_kill: memory_kills() > trainer.memory_kills,
         };
         note!("attempt {}: the trainer ended ({:?})", trainer.attempt, death.how);
+        match death.how {
+            Exit::Code(0) => {}
+            Exit::Code(status) => self.log.note(&format!("attempt {} exited with {status}", trainer.attempt)),
+            Exit::Signal(signal) => {
+                let name = signal_name(signal);
+                self.log.note(&format!("attempt {} was killed by signal {signal} ({name})", trainer.attempt));
+            }
+        }
         self.put(Input::Exited(death)).await;
     }
 

@@ -91,6 +91,25 @@ fn a_journal_deleted_while_the_job_runs_comes_back_and_the_loss_is_told() {
     assert_eq!(steps, [1, 2, 3]);
 }
 
+#[test]
+fn the_log_says_that_a_trainer_was_killed_and_started_again() {
+    let stage = Stage::new();
+    let script = "echo words; started 0; if [ -e again ]; then step 1; step 2; step 3; finished 3; else : >again; step 1; kill -9 $$; fi";
+    let (status, _, run) = stage.play(script, rules());
+    assert_eq!(status, 0);
+    let log = std::fs::read_to_string(run.trainer_log()).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "words",
+            "supervisor: attempt 1 was killed by signal 9 (SIGKILL)",
+            "supervisor: attempt 2 is started, from step 0",
+            "words"
+        ]
+    );
+}
+
 impl Job {
     fn end(self) -> i32 {
         self.thread.join().unwrap().unwrap()

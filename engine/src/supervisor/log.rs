@@ -42,6 +42,11 @@ impl Log {
         std::thread::Builder::new().name("anneal-log".into()).spawn(move || log.empty(File::from(pipe)))
     }
 
+    /// Adds a line of the supervisor's own. It is no word of a trainer, so `tail` does not have it.
+    pub fn note(&self, line: &str) {
+        Rotated::open(&self.path, self.file_bytes).write(format!("supervisor: {line}\n").as_bytes());
+    }
+
     /// The last lines of the newest trainer.
     pub fn tail(&self) -> Vec<String> {
         let recent = self.recent();

@@ -169,8 +169,19 @@ fn civil(day: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day_of_year - (153 * march_month + 2) / 5 + 1)
 }
 
-fn make(path: &Path) -> Outcome<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| unsuitable(path, e.to_string()))
+/// Makes a folder of HOME where it is missing, for its user alone.
+/// Errors: `HomeUnsuitable`.
+pub fn make(path: &Path) -> Outcome<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| {
+        // The system says "file exists" of a file in its place, which is half of the truth.
+        let there = nearest_existing(path);
+        let why = match (there.is_dir(), there == path) {
+            (true, _) => e.to_string(),
+            (false, true) => "it is no folder".to_owned(),
+            (false, false) => format!("{} is no folder", there.display()),
+        };
+        unsuitable(path, why)
+    })
 }
 
 fn nearest_existing(path: &Path) -> &Path {
@@ -228,6 +239,10 @@ mod tests {
         let problem = Home::open(&path).unwrap_err();
         assert_eq!(problem.code, Code::HomeUnsuitable);
         assert!(problem.remedy.contains("--home"), "{problem}");
+        assert_eq!(problem.why, "it is no folder");
+        let below = Home::open(&path.join("home")).unwrap_err();
+        assert!(below.why.ends_with("file is no folder"), "{below}");
+        assert_eq!(Home::open(Path::new("/dev/full")).unwrap_err().why, "it is no folder");
     }
 
     #[test]

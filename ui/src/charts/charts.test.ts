@@ -205,6 +205,38 @@ describe("curve of a run", () => {
     run.close();
   });
 
+  test("steps of an attempt that went back are not drawn beside those of the one at work", async () => {
+    const evaluations = [{ x: 25, step: 25, loss: 1 }];
+    const ask = vi.fn(() => Promise.resolve({ ...curveTo(27), evaluations }));
+    const run = new RunCurve({ ask, changed: () => {}, failed: () => {} });
+    const waited = (): Promise<void> => new Promise((done) => setTimeout(done));
+    const last = (): number | undefined => run.picture().frame.step.at(-1);
+    run.reload();
+    await waited();
+    expect(last()).toBe(27);
+    const why = { code: "trainer_died" as const, what: "killed", why: "", kept: "", remedy: "", place: {} };
+    run.accept([{ sequence: 99, attempt: 2, at_ms: 1, job: "j", event: "restarted", step: 0, why }]);
+    expect(run.picture().frame.step).toEqual([]);
+    await waited();
+    // The history still has them; they are not part of what the run is now.
+    expect(run.picture().frame.step).toEqual([]);
+    run.accept(Array.from({ length: 12 }, (_, i) => entry(i + 1)));
+    expect(last()).toBe(12);
+    run.reload();
+    await waited();
+    expect([last(), run.picture().evaluations]).toEqual([12, []]);
+    run.close();
+  });
+
+  test("a job opened after a restart begins at its newest step", async () => {
+    const run = new RunCurve({ ask: () => Promise.resolve(curveTo(27)), changed: () => {}, failed: () => {} });
+    run.begin(12);
+    run.reload();
+    await new Promise((done) => setTimeout(done));
+    expect(run.picture().frame.step.at(-1)).toBe(12);
+    run.close();
+  });
+
   test("a long tail is handed back to the engine", async () => {
     let last = 1;
     const ask = vi.fn(() => Promise.resolve(curveTo(last)));

@@ -44,6 +44,8 @@ export class RunCurve {
   #again = false;
   #closed = false;
   #gapTries = 0;
+  /** The newest step of the run as it is now; what lies after it was made by an attempt that went back. Null: not known. */
+  #head: number | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(options: RunCurveOptions) {
@@ -109,10 +111,12 @@ export class RunCurve {
     this.#asking = true;
     const axis = this.#axis;
     const range = this.#range;
+    // What is asked now holds every step up to this one as it is now; steps after it may be those of an earlier attempt.
+    const head = this.#head;
     try {
       const curve = await this.#options.ask({ axis, from: range.from, to: range.to, points: this.#points });
       if (this.#closed) return;
-      if (axis === this.#axis && range === this.#range) this.#take(curve);
+      if (axis === this.#axis && range === this.#range) this.#take(head === null ? curve : upTo(curve, head));
     } catch (error) {
       if (!this.#closed) this.#options.failed(error);
     } finally {
@@ -165,7 +169,13 @@ export class RunCurve {
     this.#options.changed();
   }
 
+  /** Says which step is the run's newest, where no live one has come yet. */
+  begin(step: number): void {
+    if (this.#head === null) this.#goBack(step);
+  }
+
   #acceptOne(entry: Entry): void {
+    if (entry.event === "step" || entry.event === "skipped") this.#head = entry.step;
     if (entry.event === "step") {
       if (this.#axis === "seconds" && Number.isNaN(this.#zeroMs)) this.#anchor(entry.at_ms, entry.step_ms, entry.step);
       this.tail.push(entry, entry.at_ms);
@@ -187,9 +197,12 @@ export class RunCurve {
 
   /** Steps after this one will be made anew: what is drawn of them is no longer the run. */
   #goBack(step: number): void {
+    this.#head = step;
     const last = Math.max(this.#curve?.step.at(-1) ?? 0, this.tail.length ? this.tail.at("step", this.tail.length - 1) : 0);
     if (last <= step) return;
     this.tail.dropAfter(step);
+    if (this.#curve) this.#curve = upTo(this.#curve, step);
+    this.#evaluations = this.#evaluations.filter((e) => e.step <= step);
     this.#gapTries = 0;
     this.reload();
   }
@@ -215,6 +228,26 @@ export class RunCurve {
     const frame = thin(withGaps(joined, marks), this.#points);
     return { frame, marks, evaluations, axis: this.#axis, range: this.#range };
   }
+}
+
+/** The curve without what lies after this step. */
+function upTo(curve: Curve, step: number): Curve {
+  const after = curve.step.findIndex((s) => s > step);
+  const evaluations = curve.evaluations.filter((e) => e.step <= step);
+  if (after < 0) return { ...curve, evaluations };
+  const cut = <T>(column: T[]): T[] => column.slice(0, after);
+  return {
+    ...curve,
+    evaluations,
+    x: cut(curve.x),
+    step: cut(curve.step),
+    loss: cut(curve.loss),
+    loss_min: cut(curve.loss_min),
+    loss_max: cut(curve.loss_max),
+    grad_norm: cut(curve.grad_norm),
+    learning_rate: cut(curve.learning_rate),
+    tokens_per_second: cut(curve.tokens_per_second),
+  };
 }
 
 const keyOf = (mark: Mark): string => `${mark.kind} ${mark.step} ${mark.at_ms}`;

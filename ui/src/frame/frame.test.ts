@@ -9,7 +9,7 @@ import { jobs } from "./jobs.svelte";
 import { windowKeys } from "./keys";
 import { nav } from "./nav.svelte";
 import Rail from "./Rail.svelte";
-import { toasts } from "./toasts.svelte";
+import { textOf, toasts } from "./toasts.svelte";
 import Toasts from "./Toasts.svelte";
 
 const client = vi.hoisted(() => ({ alive: vi.fn(), job: vi.fn(), notify: vi.fn(), closeNow: vi.fn() }));
@@ -83,7 +83,38 @@ describe("a job that ended", () => {
   test("and had a name of 200 characters is still said to have ended", async () => {
     client.job.mockResolvedValue(row({ state: "failed", name: "n".repeat(200) }));
     await polls([row()], []);
-    expect(toasts.list[0]?.text).toMatch(/^n{59}… failed$/);
+    expect(textOf(toasts.list[0]?.text ?? "")).toMatch(/^n{59}… failed$/);
+  });
+
+  test("is said in the language that is chosen while it is on show", async () => {
+    client.job.mockResolvedValue(row({ state: "finished", name: "nano" }));
+    await polls([row()], []);
+    render(Toasts);
+    expect(screen.getByTestId("toast").textContent).toContain("nano is done");
+    language.choose("zh");
+    await waitFor(() => expect(screen.getByTestId("toast").textContent).toContain("nano 已完成"));
+    expect(screen.getByTestId("toast-open").textContent).toContain("打开");
+  });
+});
+
+describe("the time left in the rail", () => {
+  test("is what the place of the job says, and never counts steps that are made again", async () => {
+    await polls([row({ steps: 50, seconds_active: 100 })]);
+    expect(jobs.left.j1).toBe(100);
+    await polls([row({ steps: 10, seconds_active: 120 })]);
+    expect(jobs.left.j1).toBeNull();
+    jobs.tellLeft("j1", 42);
+    expect(jobs.left.j1).toBe(42);
+    await polls([row({ steps: 11, seconds_active: 121 })]);
+    expect(jobs.left.j1).toBe(42);
+  });
+});
+
+describe("a key in a record", () => {
+  test("that names the place shows the list", () => {
+    Object.assign(nav, { place: "history", record: "j1" });
+    windowKeys(new KeyboardEvent("keydown", { key: "3" }), () => {});
+    expect([nav.place, nav.record]).toEqual(["history", null]);
   });
 });
 

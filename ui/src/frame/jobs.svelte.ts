@@ -12,7 +12,12 @@ import { toast } from "./toasts.svelte";
 const KEPT = 40;
 const PERIOD = 1000;
 
+/** A step that was seen to be done. */
 interface Seen { at: number; steps: number }
+/** Steps whose times a rest is reckoned with. */
+const SEEN = 64;
+/** How long the place of a job speaks for it: it tells with every batch. */
+const TOLD = 5000;
 
 class Jobs {
   /** Newest first. */
@@ -25,7 +30,10 @@ class Jobs {
   attention = $state.raw<{ id: string; state: JobState; name: string }[]>([]);
   /** Jobs whose pause or stop was asked for in this window: that they did so is no news. */
   #asked = new Set<string>();
-  #seen = new Map<string, Seen>();
+  /** Since the job went back or waited the last time. */
+  #seen = new Map<string, Seen[]>();
+  #wentBack = new Set<string>();
+  #told = new Map<string, { at: number; seconds: number | null }>();
   #asking = false;
 
   count(...states: JobState[]): number {
@@ -36,6 +44,12 @@ class Jobs {
   asked(id: string, word: JobWord): void {
     if (word === "pause" || word === "stop") this.#asked.add(id);
     else this.#asked.delete(id);
+  }
+
+  /** What the place of a job reckons: rail and place then say the same. */
+  tellLeft(id: string, seconds: number | null): void {
+    this.#told.set(id, { at: Date.now(), seconds });
+    if (id in this.left) this.left = { ...this.left, [id]: seconds };
   }
 
   looked(id: string): void {
@@ -68,19 +82,42 @@ class Jobs {
     const now = Date.now();
     for (const row of rows) {
       const before = this.losses[row.id] ?? [];
-      const seen = this.#seen.get(row.id);
+      const seen = this.#seen.get(row.id)?.at(-1);
       const moved = row.final_loss !== null && seen?.steps !== row.steps;
       losses[row.id] = moved && row.final_loss !== null ? [...before, row.final_loss].slice(-KEPT) : before;
-      const perStep = row.steps > 0 && row.seconds_active > 0 ? row.seconds_active / row.steps : null;
-      left[row.id] = row.state === "running" && perStep !== null ? perStep * (row.steps_total - row.steps) : null;
-      this.#seen.set(row.id, { at: now, steps: row.steps });
+      this.#see(row, now);
+      left[row.id] = row.state === "running" ? this.#rest(row, now) : null;
     }
     this.losses = losses;
     this.left = left;
   }
 
+  #see(row: JobRow, now: number): void {
+    const seen = this.#seen.get(row.id) ?? [];
+    const last = seen.at(-1);
+    if (last && row.steps < last.steps) this.#wentBack.add(row.id);
+    if (row.state !== "running" || (last && row.steps < last.steps)) this.#seen.set(row.id, [{ at: now, steps: row.steps }]);
+    else if (last?.steps !== row.steps) this.#seen.set(row.id, [...seen, { at: now, steps: row.steps }].slice(-SEEN));
+  }
+
+  /** Seconds left: as the place of the job tells, else by the steps seen, else by all its time. */
+  #rest(row: JobRow, now: number): number | null {
+    const told = this.#told.get(row.id);
+    if (told && now - told.at < TOLD) return told.seconds;
+    const left = row.steps_total - row.steps;
+    const seen = this.#seen.get(row.id) ?? [];
+    const [first, last] = [seen[1], seen.at(-1)];
+    // The first one was met midway.
+    if (first && last && last.steps > first.steps) return ((last.at - first.at) / 1000 / (last.steps - first.steps)) * left;
+    // The time of a job that went back holds steps that are made again.
+    if (this.#wentBack.has(row.id) || row.steps === 0 || row.seconds_active <= 0) return null;
+    return (row.seconds_active / row.steps) * left;
+  }
+
   async #ended(id: string): Promise<void> {
     this.#seen.delete(id);
+    this.#told.delete(id);
+    this.#wentBack.delete(id);
     try {
       const record = await job(id);
       const wanted = this.#asked.delete(id) && record.state === "stopped";
@@ -100,7 +137,8 @@ class Jobs {
     if (state === "failed" || state === "interrupted" || state === "paused") {
       this.attention = [...this.attention.filter((a) => a.id !== row.id), { id: row.id, state, name: row.name }];
     }
-    toast(title, { action: { label: t("frame.open"), testid: "toast-open", run: () => go.run(row.id) } });
+    const again = (): string => maybe(`frame.ended_${state}`, { name: named(row.name) }) ?? title;
+    toast(again, { action: { label: () => t("frame.open"), testid: "toast-open", run: () => go.run(row.id) } });
   }
 
   /** Polls until the returned function is called; a hidden window asks less often, but still tells what ended. */

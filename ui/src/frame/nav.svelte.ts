@@ -26,7 +26,11 @@ export const nav = new Nav();
 
 /** Ways from one place to another. */
 export const go = {
-  to: (place: PlaceName): void => { nav.place = place; },
+  to: (place: PlaceName): void => {
+    // Who is in a record and asks for its place wants the list.
+    if (place === "history" && nav.place === place) nav.record = null;
+    nav.place = place;
+  },
   new: (): void => { nav.place = "new"; },
   files: (paths: string[]): void => {
     if (!paths.length) return;

@@ -20,9 +20,13 @@ exit_reason: string | null,
  */
 problem: Problem | null, 
 /**
- * As asked.
+ * What of its run folder can no longer be read; the rest is as it was.
  */
-spec: JobSpec, 
+damage: Problem | null, 
+/**
+ * As asked; null where `damage` says that the job file cannot be read.
+ */
+spec: JobSpec | null, 
 /**
  * As decided.
  */

@@ -25,7 +25,7 @@ export default {
   "frame.disk": "Disk",
   "frame.free": "{size} free",
   "frame.of": "{a} / {b}",
-  "frame.load": "load {load} on {cores} cores",
+  "frame.load": "load average {load}, {cores} cores",
   "frame.no_answer": "The machine gives no figures: {why}",
   "frame.jobs_running": "{n} running",
   "frame.jobs_queued": "{n} queued",

@@ -24,7 +24,7 @@ export default {
   "frame.disk": "磁盘",
   "frame.free": "剩余 {size}",
   "frame.of": "{a} / {b}",
-  "frame.load": "{cores} 核，负载 {load}",
+  "frame.load": "平均负载 {load}，{cores} 核",
   "frame.no_answer": "读不到机器状态：{why}",
   "frame.jobs_running": "{n} 个运行中",
   "frame.jobs_queued": "{n} 个排队",

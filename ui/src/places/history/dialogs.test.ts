@@ -1,7 +1,8 @@
 // Going on from a kept step, and writing a model out.
 import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/svelte";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { CHECKPOINTS, PROBLEM, record } from "../run/sample-job";
+import type { JobSpec } from "../../api/bindings/JobSpec";
+import { CHECKPOINTS, checkpoint, PROBLEM, record } from "../run/sample-job";
 import Checkpoints from "./Checkpoints.svelte";
 import ExportDialog from "./ExportDialog.svelte";
 import ForkDialog from "./ForkDialog.svelte";
@@ -26,6 +27,24 @@ describe("a fork", () => {
     await fireEvent.click(screen.getByTestId("fork-start"));
     expect(client.fork).toHaveBeenCalledWith("j1", 20, ["optimizer.learning_rate=1e-4", "run.seed=2"]);
     await waitFor(() => expect(ondone).toHaveBeenCalledWith("j2"));
+  });
+
+  test("of the last step is given as much again to do, which can be changed", async () => {
+    client.fork.mockResolvedValue("j2");
+    render(ForkDialog, { record: record({ checkpoints: [checkpoint(20), checkpoint(60)] }), step: 60, onclose: () => {}, ondone: () => {} });
+    expect(screen.getByTestId<HTMLInputElement>("fork-epochs").value).toBe("6");
+    expect(screen.getByTestId("fork-at-end").textContent).toContain("Step 60 is the last");
+    await fireEvent.click(screen.getByTestId("fork-start"));
+    expect(client.fork).toHaveBeenCalledWith("j1", 60, ["run.epochs=6"]);
+    await fireEvent.change(screen.getByTestId("fork-step"), { target: { value: "20" } });
+    expect(screen.getByTestId<HTMLInputElement>("fork-epochs").value).toBe("");
+    expect(screen.queryByTestId("fork-at-end")).toBeNull();
+  });
+
+  test("of a job that counts in steps asks for steps", () => {
+    const spec = { run: { steps: 60 }, model: {} } as JobSpec;
+    render(ForkDialog, { record: record({ spec, checkpoints: [checkpoint(60)] }), step: null, onclose: () => {}, ondone: () => {} });
+    expect(screen.getByTestId<HTMLInputElement>("fork-epochs").value).toBe("120");
   });
 
   test("names a line that is no setting, and does not start", async () => {

@@ -93,3 +93,15 @@ test("more jobs than curves can be told apart are not all drawn, and that is sai
   expect((await screen.findByTestId("compare-most")).textContent).toContain("6 of 9");
   expect(client.compare).toHaveBeenCalledTimes(5);
 });
+
+test("half a condition is said beside the field, and no more once the text changes", async () => {
+  const problem = { code: "setting_invalid", what: "\"lr>\" is no condition to search by", why: "", kept: "", remedy: "", place: { field: "search" } };
+  render(History);
+  await screen.findAllByTestId("history-row");
+  client.jobs.mockRejectedValueOnce(problem);
+  await fireEvent.input(screen.getByTestId("history-search"), { target: { value: "lr>" } });
+  expect((await screen.findByTestId("search-wrong")).textContent).toContain("lr>1e-4");
+  expect(screen.queryByTestId("history-refused")).toBeNull();
+  await fireEvent.input(screen.getByTestId("history-search"), { target: { value: "" } });
+  await waitFor(() => expect(screen.queryByTestId("search-wrong")).toBeNull());
+});

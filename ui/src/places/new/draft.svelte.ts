@@ -100,6 +100,7 @@ export class Draft {
   });
   empty = $derived(!this.model && !this.preset && this.data.length === 0 && this.refused.length === 0);
   ready = $derived((this.model !== null || this.preset !== null) && this.data.length > 0);
+  rowsTotal = $derived(this.data.reduce((n, item) => n + (item.dataset?.rows ?? 0), 0));
   broken = $derived(Object.keys(this.invalid).length > 0);
   spec = $derived.by<Wish | null>(() => {
     const model = this.model ? { path: this.model.path } : this.preset ? { preset: this.preset } : null;

@@ -117,10 +117,52 @@ describe("New", () => {
     await dropBoth();
     await screen.findByText(/^Start · /, {}, SOON);
     await fireEvent.input(screen.getByTestId("epochs"), { target: { value: "many" } });
-    expect(screen.getByTestId("start").textContent).toContain("A setting is not right");
+    expect(screen.getByTestId("start").textContent).toContain("Epochs is not right");
     await fireEvent.click(screen.getByTestId("field-epochs-reset"));
     expect(screen.getByTestId("field-epochs").dataset.changed).toBe("false");
     expect(screen.getByTestId<HTMLInputElement>("epochs").value).toBe("1");
+  });
+
+  it("says which setting is not right wherever something waits for it", async () => {
+    await dropBoth();
+    await screen.findByText(/^Start · /, {}, SOON);
+    await fireEvent.input(screen.getByTestId("epochs"), { target: { value: "0" } });
+    for (const place of ["plan-wrong", "preview-wrong"]) {
+      expect((await screen.findByTestId(place, {}, SOON)).textContent).toMatch(/^Epochs is not right: A number from 0\.001 to/);
+    }
+    expect(screen.getByTestId("plan").textContent).not.toContain("when there is a model and data");
+    expect(screen.getByTestId("start").textContent).toContain("Epochs is not right");
+  });
+
+  it("says how many rows the plan leaves out, with their share, once", async () => {
+    const reasons = [
+      { field: "data.max_length", value: "128", why: "the model's context" },
+      { field: "data.train", value: "83 rows left out", why: "left out: 2 × empty_answer, 81 × row_too_long" },
+    ];
+    engine.plan.mockResolvedValue({ ...PLAN, reasons });
+    await dropBoth();
+    const lines = [...(await screen.findByTestId("left-out", {}, SOON)).querySelectorAll("p")].map((p) => p.textContent);
+    expect(lines).toEqual(["81 of 100 rows (81\u2009%) are longer than 128 tokens and left out", "2 of 100 rows (2\u2009%) are left out: The answer is empty"]);
+    expect(screen.getByTestId("plan").textContent).not.toContain("83 rows left out");
+  });
+
+  it("begins the preview at the first row that is learnt", async () => {
+    const token = { id: 1, text: "a", trained: true, cut: false, special: false };
+    engine.preview.mockImplementation((_spec: Wish, row: number) =>
+      Promise.resolve({ row, text: "a", tokens: [row < 4 ? { ...token, trained: false, cut: true } : token], length: 1, truncated: row < 4, problems: [] }),
+    );
+    await dropBoth();
+    await waitFor(() => expect(screen.getByTestId("tokens").querySelector("[data-kind=trained]")).not.toBeNull(), SOON);
+    expect(screen.getByTestId<HTMLInputElement>("row").value).toBe("4");
+    await fireEvent.click(screen.getByTestId("row-previous"));
+    await waitFor(() => expect(screen.getByTestId("tokens").querySelector("[data-kind=cut]")).not.toBeNull(), SOON);
+    expect(screen.getByTestId<HTMLInputElement>("row").value).toBe("3");
+  });
+
+  it("gives the memory and its reason in one unit", async () => {
+    engine.plan.mockResolvedValue({ ...PLAN, reasons: [{ field: "machine.device_memory", value: "21091 MB", why: "24105 MB of memory less a reserve of 3014 MB for everything else" }] });
+    await dropBoth();
+    await waitFor(() => expect(screen.getByTestId("field-memory").textContent).toContain("23.5\u2009GB of memory less a reserve of 2.94\u2009GB"), SOON);
   });
 
   it("says why rows cannot be used, and what happens to them", async () => {
@@ -233,7 +275,7 @@ describe("New", () => {
       "all cards of one kind", "several times as fast on this card; sums, weights and state stay in f32", "this card has no matrix units for bf16", "CPU ranks compute in f32",
       "one rank has nothing to split", "each card has the whole model and a part of each step's rows", "this version keeps all state where it is computed",
       "rows of 1024: beyond about 16384 tokens at once a card gains nothing", "rows of 64: beyond about 2048 tokens at once a CPU gains nothing",
-      "143771 MB of memory less a reserve of 2048 MB for the driver and its libraries", "16000 MB of memory less a reserve of 2048 MB for everything else",
+      "143360 MB of memory less a reserve of 2048 MB for the driver and its libraries", "16384 MB of memory less a reserve of 2048 MB for everything else",
       "the whole step at once, 64 tokens a row at most", "more rows at once would lose more by padding than they save", "the largest that pays within 12 MB",
       "all activations fit: 12 MB in all", "kept activations would exceed 12 MB",
     ];
@@ -243,8 +285,9 @@ describe("New", () => {
       language.choose("zh");
       const chinese = reasonText(why);
       expect(chinese, why).toMatch(/\p{Script=Han}/u);
-      // No number is lost, in either.
-      for (const n of why.replaceAll("bf16", "").replaceAll("f32", "").match(/\d+/g) ?? []) for (const text of [english, chinese]) expect(text).toContain(n);
+      // No number is lost, in either; sizes of a gigabyte and more are told in those.
+      const told = why.replaceAll("bf16", "").replaceAll("f32", "").replace(/(\d{4,}) MB/g, (_, mb: string) => String(Number(mb) / 1024));
+      for (const n of told.match(/\d+/g) ?? []) for (const text of [english, chinese]) expect(text).toContain(n);
     }
     expect(reasonText("this version trains on the CPU")).toBe("This version trains on the CPU");
   });

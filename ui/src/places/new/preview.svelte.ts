@@ -7,7 +7,16 @@ import type { Problem } from "../../api/bindings/Problem";
 
 const PAUSE = 150;
 
-export interface Asked { spec: Wish; row: number }
+/** `row` null asks for the first row that is really learnt. */
+export interface Asked { spec: Wish; row: number | null; rows: number }
+
+/** Rows looked at in search of one that is learnt; where none of them is, the first is shown with its reason. */
+const TRIES = 64;
+
+/** True where the row teaches anything: it is not left out, and some of it is trained. */
+export function isLearnt(found: Preview): boolean {
+  return found.tokens.some((token) => token.trained && !token.cut);
+}
 
 /** The part of a wish that shapes tokens: a change elsewhere asks for no new preview. */
 export function shaping(wish: Wish): Wish {
@@ -20,6 +29,8 @@ export class Previewer {
   preview = $state.raw<Preview | null>(null);
   problem = $state.raw<Problem | null>(null);
   working = $state(false);
+  /** The row on show, or being read. */
+  row = $state(1);
   #turn = 0;
   #text = "";
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -42,9 +53,10 @@ export class Previewer {
 
   async #ask(asked: Asked, turn: number): Promise<void> {
     try {
-      const found = await preview(asked.spec, asked.row);
-      if (turn !== this.#turn) return;
+      const found = asked.row === null ? await this.#first(asked, turn) : await this.#read(asked, asked.row);
+      if (turn !== this.#turn || !found) return;
       this.preview = found;
+      this.row = found.row;
       this.problem = null;
     } catch (error) {
       if (turn !== this.#turn) return;
@@ -52,6 +64,22 @@ export class Previewer {
       this.problem = problemOf(error);
     }
     this.working = false;
+  }
+
+  #read(asked: Asked, row: number): Promise<Preview> {
+    this.row = row;
+    return preview(asked.spec, row);
+  }
+
+  /** The first row that is learnt; null where something else was asked for meanwhile. */
+  async #first(asked: Asked, turn: number): Promise<Preview | null> {
+    const first = await this.#read(asked, 1);
+    let found = first;
+    for (let row = 2; !isLearnt(found) && row <= Math.min(asked.rows, TRIES); row++) {
+      if (turn !== this.#turn) return null;
+      found = await this.#read(asked, row);
+    }
+    return isLearnt(found) ? found : first;
   }
 }
 

@@ -4,6 +4,7 @@
  */
 import { maybe, t, type Args, type Key } from "../../i18n";
 import type { Plan } from "../../api/bindings/Plan";
+import { exact, parseSize, percent, size } from "../../parts/format";
 import type { Reason } from "../../api/bindings/Reason";
 
 const KNOWN: [RegExp, Key, string[]][] = [
@@ -41,10 +42,16 @@ const KNOWN: [RegExp, Key, string[]][] = [
   [/^([\d.]+) of (\d+) steps, rounded up$/, "why.warmup", ["share", "steps"]],
 ];
 
+/** Sizes in the unit that the page would give them; all else as it is. */
+function shown(value: string): string {
+  const bytes = /\d\s*[KMGT]B$/.test(value) ? parseSize(value) : null;
+  return bytes === null ? value : size(bytes);
+}
+
 export function reasonText(why: string): string {
   for (const [pattern, key, names] of KNOWN) {
     const match = pattern.exec(why);
-    if (match) return t(key, Object.fromEntries(names.map((name, i) => [name, match[i + 1] ?? ""])) satisfies Args);
+    if (match) return t(key, Object.fromEntries(names.map((name, i) => [name, shown(match[i + 1] ?? "")])) satisfies Args);
   }
   return why.charAt(0).toUpperCase() + why.slice(1);
 }
@@ -55,9 +62,29 @@ export function reasonOf(plan: Plan | null, field: string): string | null {
   return found ? reasonText(found.why) : null;
 }
 
-/** What was noted while reading: rows left out by kind, in words; other notes as they came. */
+/**
+ * Rows that the plan leaves out, a line a kind, each with its share of all rows; null where it leaves none out. `asked` is
+ * the limit that a person set.
+ */
+export function leftOut(plan: Plan, rows: number, asked: number | null): string[] | null {
+  const note = plan.reasons.find((reason) => reason.field === "data.train");
+  const kinds = [...(note?.why ?? "").matchAll(/(\d+) × (\w+)/g)].map((m) => ({ n: Number(m[1]), code: m[2] ?? "" }));
+  if (!kinds.length) return null;
+  return kinds.sort((a, b) => b.n - a.n).map(({ n, code }) => {
+    const counts = { n: exact(n), total: exact(rows), share: percent(n / Math.max(rows, n)) };
+    return code === "row_too_long"
+      ? t("new.left_too_long", { ...counts, limit: exact(asked ?? decidedLimit(plan)) })
+      : t("new.left_other", { ...counts, what: maybe(`problem.${code}`) ?? code });
+  });
+}
+
+/** The limit on a row where it was left open; the plan itself has the longest row kept. */
+function decidedLimit(plan: Plan): number {
+  const decided = Number(plan.reasons.find((reason) => reason.field === "data.max_length")?.value);
+  return Number.isFinite(decided) ? decided : plan.data.max_length;
+}
+
+/** What was noted while reading, as it came. */
 export function noteText(note: Reason): string {
-  const kinds = [...note.why.matchAll(/(\d+) × (\w+)/g)].map((m) => t("new.problem_rows", { n: m[1] ?? "", what: maybe(`problem.${m[2]}`) ?? m[2] ?? "" }));
-  if (note.field === "data.train" && kinds.length) return t("new.left_out", { n: parseInt(note.value, 10), what: kinds.join(", ") });
   return note.value === "note" ? note.why : `${note.value}: ${note.why}`;
 }

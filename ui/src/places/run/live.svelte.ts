@@ -120,8 +120,11 @@ export class LiveJob {
       if (!older) this.state = record.state;
       this.problem = record.problem;
       this.stepsTotal = record.steps_total;
-      if (this.latest === null) this.step = record.steps;
-      this.trouble = null;
+      if (this.latest === null) {
+        this.step = record.steps;
+        if (isAlive(record.state)) this.curve.begin(record.steps);
+      }
+      this.trouble = record.damage;
     } catch (error) {
       if (!this.#closed) this.trouble = client.problemOf(error);
     }
@@ -143,6 +146,7 @@ export class LiveJob {
     const left = Math.max(0, this.stepsTotal - this.step);
     // Steps may come before the record, which says how many there are.
     this.eta = this.state === "running" && this.stepsTotal > 0 ? eta(this.#times.values(), left) : null;
+    jobs.tellLeft(this.id, this.eta?.seconds ?? null);
     if (batch.ended) {
       void this.refresh();
       void this.#readLog();

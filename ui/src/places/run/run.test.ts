@@ -96,7 +96,7 @@ test("a failed job says what, why, what was kept and what to do, and resumes aft
   for (const part of [PROBLEM.what, PROBLEM.why, PROBLEM.kept, PROBLEM.remedy]) expect(card.textContent).toContain(part);
   const resume = within(card).getByTestId("resume");
   // The checkpoint of step 50 is damaged and that of 60 incomplete.
-  expect(resume.textContent).toContain("41");
+  expect(resume.textContent).toContain("step 40");
   await fireEvent.click(within(card).getByTestId("problem-fork"));
   expect((await screen.findByTestId<HTMLSelectElement>("fork-step", {}, SOON)).value).toBe("40");
   expect([...screen.getByTestId<HTMLSelectElement>("fork-step").options].map((o) => o.value)).toEqual(["40", "20"]);
@@ -229,4 +229,11 @@ test("a restart after a lost card says so in the page's language, with what and 
   await fireEvent.click(screen.getByTestId("mark"));
   const text = screen.getByTestId("mark-card").textContent;
   for (const part of ["设备丢失", lost.what, lost.why]) expect(text).toContain(part);
+});
+
+test("a job whose file was spoilt keeps its plan beside the card that says so", async () => {
+  client.job.mockResolvedValue(record({ state: "finished", spec: null, damage: { ...PROBLEM, code: "job_invalid", what: "the job file is no TOML" } }));
+  render(Run, { job: "j1" });
+  expect((await screen.findByTestId("run-trouble", {}, SOON)).textContent).toContain("the job file is no TOML");
+  expect(screen.getByTestId("run-plan")).toBeTruthy();
 });

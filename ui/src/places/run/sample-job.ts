@@ -23,7 +23,7 @@ export const CHECKPOINTS: CheckpointRow[] = [
 
 export const record = (change: Partial<JobRecord> = {}): JobRecord => ({
   id: "j1", name: "support <b>assistant</b>", state: "running", model: "SmolLM2\u202e", data: "support.jsonl", stage: "sft", steps: 60, steps_total: 100,
-  final_loss: 1.25, best_evaluation_loss: 1.5, tokens: 1_234_567, started: 1_000, seconds_active: 300, exit_reason: null, problem: null,
+  final_loss: 1.25, best_evaluation_loss: 1.5, tokens: 1_234_567, started: 1_000, seconds_active: 300, exit_reason: null, problem: null, damage: null,
   spec: { run: { epochs: 3 }, model: { path: "/m/SmolLM2" } } as JobSpec, plan: PLAN, fingerprints: { model: "m", data: "d", tokenizer: "t" },
   checkpoints: CHECKPOINTS, labels: { star: false }, attempts: 1, folder: "/h/run", ...change,
 });

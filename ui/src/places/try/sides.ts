@@ -11,7 +11,7 @@ export interface Speaker {
 /** The model before training; null where the weights were fresh: there was none. */
 export function baseOf(record: JobRecord): Speaker | null {
   const source = record.plan.model.source;
-  const path = source.from === "folder" ? source.path : record.spec.model.path;
+  const path = source.from === "folder" ? source.path : record.spec?.model.path;
   return path ? { model: path, adapter: null } : null;
 }
 
