@@ -96,6 +96,9 @@ fn library() -> Result<PathBuf, Unavailable> {
 }
 
 fn check_compiler() -> Result<(), Unavailable> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Err(Unavailable::Failed("kernels switch stacks in the machine code of x86-64 on Linux".into()));
+    }
     let compiler = crate::nvrtc::compiler();
     let answer = Command::new(&compiler).arg("--version").env_remove("LD_LIBRARY_PATH").output();
     match answer {
