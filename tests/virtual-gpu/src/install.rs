@@ -96,6 +96,9 @@ fn library() -> Result<PathBuf, Unavailable> {
 }
 
 fn check_compiler() -> Result<(), Unavailable> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Err(Unavailable::Failed("kernels switch stacks in the machine code of x86-64 on Linux".into()));
+    }
     let compiler = crate::nvrtc::compiler();
     let answer = Command::new(&compiler).arg("--version").env_remove("LD_LIBRARY_PATH").output();
     match answer {
@@ -121,23 +124,24 @@ pub fn library_folder_without(missing: &[Library]) -> Result<PathBuf, Unavailabl
     check_compiler()?;
     let library = library()?;
     let libraries: Vec<Library> = Library::ALL.into_iter().filter(|l| !missing.contains(l)).collect();
+    let names: Vec<&str> = libraries.iter().flat_map(|l| l.names()).collect();
     let mut hasher = DefaultHasher::new();
-    (&library, &libraries).hash(&mut hasher);
+    (&library, &names).hash(&mut hasher);
     let parent = library.parent().unwrap_or(Path::new("/"));
     let folder = parent.join(format!("virtual-gpu-libraries-{:016x}", hasher.finish()));
     if !folder.exists() {
-        make_folder(&folder, &library, &libraries).map_err(Unavailable::Failed)?;
+        make_folder(&folder, &library, &names).map_err(Unavailable::Failed)?;
     }
     Ok(folder)
 }
 
-fn make_folder(folder: &Path, library: &Path, libraries: &[Library]) -> Result<(), String> {
+fn make_folder(folder: &Path, library: &Path, names: &[&str]) -> Result<(), String> {
     let words = |e: std::io::Error| e.to_string();
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = lock(&ONE_AT_A_TIME);
     let part = folder.with_extension(format!("{}.part", std::process::id()));
     std::fs::create_dir_all(&part).map_err(words)?;
-    for name in libraries.iter().flat_map(|l| l.names()) {
+    for name in names {
         link_shim(&part.join(name), name, library)?;
     }
     // Another process may have been faster: its folder is as good.
@@ -149,11 +153,11 @@ fn make_folder(folder: &Path, library: &Path, libraries: &[Library]) -> Result<(
 
 /// A library of no code with a name of CUDA's that depends on ours: what is looked up in it is found there.
 fn link_shim(file: &Path, name: &str, library: &Path) -> Result<(), String> {
-    let folder = library.parent().unwrap_or(Path::new("/"));
     let mut command = Command::new(crate::nvrtc::compiler());
+    // The dependency is noted with its whole path, so that a shim can be copied anywhere.
     command.args(["-shared", "-nostdlib", "-x", "c++", "/dev/null", "-x", "none", "-o"]).arg(file);
     command.arg(format!("-Wl,-soname,{name}")).arg("-Wl,--no-as-needed").arg(library);
-    command.arg(format!("-Wl,-rpath,{}", folder.display())).env_remove("LD_LIBRARY_PATH");
+    command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().map_err(|e| e.to_string())?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

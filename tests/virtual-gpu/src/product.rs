@@ -128,6 +128,21 @@ impl Activation {
     }
 }
 
+/// One number a row, added before the activation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bias {
+    pub(crate) address: usize,
+    pub(crate) number: Number,
+    /// Elements from one batch's to the next one's; 0: all batches share one.
+    pub(crate) batch_stride: usize,
+}
+
+impl Bias {
+    fn at(&self, batch: usize, row: usize) -> f32 {
+        load(self.number, self.address + (batch * self.batch_stride + row) * self.number.bytes()) as f32
+    }
+}
+
 /// `d = activation(alpha · a · b + beta · c + bias)`, with `a` m × k, `b` k × n, and one bias a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
@@ -143,7 +158,7 @@ pub(crate) struct Product {
     pub(crate) d: Operand,
     pub(crate) rounding: Rounding,
     pub(crate) activation: Activation,
-    pub(crate) bias: Option<(usize, Number)>,
+    pub(crate) bias: Option<Bias>,
 }
 
 impl Product {
@@ -156,7 +171,10 @@ impl Product {
             self.c.check(self.batches, self.m, self.n, "matrix c")?;
         }
         match self.bias {
-            Some((address, number)) => gpu().memory.check(address, self.m * number.bytes(), "bias"),
+            Some(bias) => {
+                let rows = self.batches.saturating_sub(1) * bias.batch_stride + self.m;
+                gpu().memory.check(bias.address, rows * bias.number.bytes(), "bias")
+            }
             None => Ok(()),
         }
     }
@@ -236,8 +254,8 @@ impl Product {
                 if beta != 0.0 {
                     value += beta * load(self.c.number, self.c.at(batch, row, column)) as f32;
                 }
-                if let Some((address, number)) = self.bias {
-                    value += load(number, address + row * number.bytes()) as f32;
+                if let Some(bias) = self.bias {
+                    value += bias.at(batch, row);
                 }
                 let value = self.activation.apply(value);
                 store(self.d.number, self.d.at(batch, row, column), f64::from(value));

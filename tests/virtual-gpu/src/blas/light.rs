@@ -1,7 +1,7 @@
 //! libcublasLt: products of layouts in either order, with transposes, batches, biases and activations.
 
 use super::{Blas, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, rounding_of, scalar, status, submit};
-use crate::product::{Activation, Number, Operand, Product};
+use crate::product::{Activation, Bias, Number, Operand, Product};
 use crate::state::{Registry, current, gpu, lock};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -27,6 +27,7 @@ struct Description {
     epilogue: u32,
     bias: usize,
     bias_number: Option<c_int>,
+    bias_stride: i64,
 }
 
 fn layouts() -> &'static Registry<Mutex<Layout>> {
@@ -138,7 +139,8 @@ unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulDescCreate(out: *mut usize, compute: u32, scale: c_int) -> u32 {
-    let description = Description { compute, scale, transposes: [0; 2], epilogue: 1, bias: 0, bias_number: None };
+    let description =
+        Description { compute, scale, transposes: [0; 2], epilogue: 1, bias: 0, bias_number: None, bias_stride: 0 };
     *out = descriptions().insert(Arc::new(Mutex::new(description)));
     0
 }
@@ -164,8 +166,10 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
             2 if read::<c_int>(value, bytes)? == 0 => {}
             3 => description.transposes[0] = read(value, bytes)?,
             4 => description.transposes[1] = read(value, bytes)?,
+            5 if read::<c_int>(value, bytes)? == 0 => {} // no other transpose of c exists
             7 => description.epilogue = read(value, bytes)?,
             8 => description.bias = read(value, bytes)?,
+            10 => description.bias_stride = read(value, bytes)?,
             15 => {} // how many multiprocessors to use
             26 => description.bias_number = Some(read(value, bytes)?),
             _ => return Err(NOT_SUPPORTED),
@@ -261,7 +265,7 @@ impl Shape {
         Ok(Product { m, n, k, batches, alpha, beta, a, b, c, d, rounding, activation, bias })
     }
 
-    fn epilogue(&self, output: Number) -> Blas<(Activation, Option<(usize, Number)>)> {
+    fn epilogue(&self, output: Number) -> Blas<(Activation, Option<Bias>)> {
         let (activation, has_bias) = match self.description.epilogue {
             1 => (Activation::None, false),
             2 => (Activation::Relu, false),
@@ -275,7 +279,8 @@ impl Shape {
             return Ok((activation, None));
         }
         let number = self.description.bias_number.map_or(Some(output), Number::of).ok_or(NOT_SUPPORTED)?;
-        Ok((activation, Some((self.description.bias, number))))
+        let batch_stride = usize::try_from(self.description.bias_stride).map_err(|_| INVALID_VALUE)?;
+        Ok((activation, Some(Bias { address: self.description.bias, number, batch_stride })))
     }
 
     /// Scalars must be of the type that the compute type goes with.
@@ -362,7 +367,7 @@ unsafe extern "C" fn cublasLtMatmul(
         let shape = Shape::of(description, [layout_a, layout_b, layout_c, layout_d])?;
         let double = shape.is_double()?;
         let product = shape.product([a, b, c, d], scalar(alpha, double)?, scalar(beta, double)?)?;
-        if product.bias.is_some_and(|(address, _)| address == 0) {
+        if product.bias.is_some_and(|bias| bias.address == 0) {
             return Err(INVALID_VALUE);
         }
         submit(stream, product)

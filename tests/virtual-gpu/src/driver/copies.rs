@@ -57,7 +57,7 @@ fn device_to_host(to: usize, from: usize, bytes: usize, stream: &Stream) -> Cu<(
     if stream.capture().is_some() || gpu().memory.is_pinned(to, bytes) { Ok(()) } else { finish(stream) }
 }
 
-fn finish(stream: &Stream) -> Cu<()> {
+pub(super) fn finish(stream: &Stream) -> Cu<()> {
     stream.synchronize();
     gpu().devices[stream.device].healthy()
 }

@@ -10,6 +10,8 @@ mod devices;
 mod errors;
 mod memory;
 mod modules;
+mod planes;
+mod pools;
 mod streams;
 
 pub(crate) use devices::{pci_of, uuid_of};

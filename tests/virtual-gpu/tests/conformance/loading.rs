@@ -68,6 +68,31 @@ fn programs_find_the_libraries_and_read_their_script() {
 }
 
 #[test]
+fn as_an_installing_test() {
+    if is_child() {
+        match virtual_gpu::install(&Script::with_devices(1, 1 << 20)) {
+            Ok(installed) => println!("installed {installed}"),
+            Err(why) => println!("told: {why}"),
+        }
+    }
+}
+
+#[test]
+fn a_real_gpu_can_be_asked_for_and_a_missing_compiler_is_told() {
+    if is_child() {
+        return;
+    }
+    let told = |name: &str, value: &str| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "loading::as_an_installing_test", "--nocapture"]);
+        let output = command.env("VGPU_CONFORMANCE_CHILD", "1").env(name, value).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(told("ANNEAL_GPU", "real").contains("installed false"));
+    assert!(told("VGPU_CXX", "/nowhere/g++").contains("told: skipped: no /nowhere/g++, which compiles kernels"));
+}
+
+#[test]
 fn folders_can_be_asked_for_by_many_at_once() {
     let missing = [Library::Cublas, Library::Nvml, Library::Cuda];
     let folders: Vec<_> = std::thread::scope(|scope| {

@@ -208,3 +208,74 @@ fn jitter_shows_a_forgotten_wait() {
     assert!(wrong(false) > 0);
     bench.stream.memset_zeros(&mut buffer).unwrap();
 }
+
+#[test]
+fn rectangles_are_copied_both_ways() {
+    let Some((_turn, control)) = machine() else { return };
+    let bench = Bench::new(0);
+    let buffer = bench.stream.alloc_zeros::<u8>(8 * 6).unwrap();
+    let device = buffer.device_ptr(&bench.stream).0;
+    let host: Vec<u8> = (0..20).collect();
+    let mut back = [0u8; 6];
+    let stream = bench.stream.cu_stream();
+    // Three bytes of two rows of five, to column 2 of rows 1 and 2 of eight.
+    let rectangle = |height| sys::CUDA_MEMCPY2D {
+        srcXInBytes: 1,
+        srcY: 0,
+        srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_HOST,
+        srcHost: host.as_ptr().cast(),
+        srcDevice: 0,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: 5,
+        dstXInBytes: 2,
+        dstY: 1,
+        dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: device,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: 8,
+        WidthInBytes: 3,
+        Height: height,
+    };
+    unsafe { sys::cuMemcpy2DAsync_v2(&rectangle(2), stream) }.result().unwrap();
+    let all = bench.stream.clone_dtoh(&buffer).unwrap();
+    assert_eq!((&all[10..13], &all[18..21]), (&host[1..4], &host[6..9]));
+    assert_eq!(all.iter().filter(|byte| **byte != 0).count(), 6);
+    assert_eq!(unsafe { sys::cuMemcpy2DAsync_v2(&rectangle(6), stream) }, CUDA_ERROR_INVALID_VALUE);
+    assert!(control.messages()[0].contains("copy of a rectangle, target"));
+    let home = sys::CUDA_MEMCPY2D {
+        srcXInBytes: 2,
+        srcY: 1,
+        srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        srcHost: std::ptr::null(),
+        srcDevice: device,
+        srcPitch: 8,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_HOST,
+        dstHost: back.as_mut_ptr().cast(),
+        dstDevice: 0,
+        dstPitch: 3,
+        ..rectangle(2)
+    };
+    unsafe { sys::cuMemcpy2DAsync_v2(&home, stream) }.result().unwrap();
+    assert_eq!(back, [1, 2, 3, 6, 7, 8]);
+}
+
+#[test]
+fn pools_tell_what_is_used() {
+    let Some((_turn, _control)) = machine() else { return };
+    let bench = Bench::new(0);
+    let mut pool = std::ptr::null_mut();
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+    let mut used = 0u64;
+    let _buffer = bench.stream.alloc_zeros::<u8>(12_345).unwrap();
+    unsafe {
+        sys::cuDeviceGetDefaultMemPool(&mut pool, 0).result().unwrap();
+        let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        let mut most = u64::MAX;
+        sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut most).cast()).result().unwrap();
+        sys::cuMemPoolGetAttribute(pool, attribute, (&raw mut used).cast()).result().unwrap();
+    }
+    assert_eq!(used, 12_345);
+}
