@@ -72,20 +72,35 @@ fn one_two_and_four_cards_learn_what_a_cpu_learns() {
 }
 
 #[test]
-fn the_small_preset_trains_on_cards_in_bf16() {
-    let Some(lab) = Lab::with_cards(&cards(2)) else { return };
-    let text: String =
-        (0..400).map(|i| json!({ "text": format!("{i} and {} make {}. ", i * 3, i * 4) }).to_string() + "\n").collect();
-    let data = lab.write("text.jsonl", &text);
+fn the_small_preset_trains_on_one_two_and_four_cards() {
+    let Some(lab) = Lab::with_cards(&cards(4)) else { return };
+    let row = |i: usize| json!({ "text": format!("{i} and {} make {}. ", i * 3, i * 4) }).to_string() + "\n";
+    let data = lab.write("text.jsonl", &(0..400).map(row).collect::<String>());
     let text = format!(
-        "stage = \"pretrain\"\n[model]\npreset = \"nano\"\n[data]\ntrain = [{data:?}]\nmax_length = 64\n\
-         evaluation = 0\n[run]\nsteps = 6\nglobal_batch = 4\n"
+        "stage = \"pretrain\"\n[model]\npreset = \"nano\"\n[data]\ntrain = [{data:?}]\nmax_length = 48\nevaluation = 0\n\
+         [run]\nsteps = 5\nglobal_batch = 4\n"
     );
-    let id = submit(&lab, &lab.write("nano.toml", &text));
-    lab.wait_for(&id, &["finished"]);
-    let (plan, losses) = (lab.json(&["job", &id])["plan"].clone(), lab.losses(&id));
-    assert_eq!((plan["precision"].as_str(), plan["strategy"]["dp"].as_u64()), (Some("bf16"), Some(2)), "{plan}");
-    assert!(losses.len() == 6 && losses[5].1 < losses[0].1 - 0.1, "{losses:?}");
+    let file = lab.write("nano.toml", &text);
+    let run = |count: usize, precision: &str| {
+        lab.set_script(&cards(count));
+        let set = format!("machine.precision=\"{precision}\"");
+        let id = lab.json(&["submit", file.to_str().unwrap(), "--set", &set])["job"].as_str().unwrap().to_owned();
+        lab.wait_for(&id, &["finished"]);
+        let plan = lab.json(&["job", &id])["plan"].clone();
+        assert_eq!(
+            (plan["precision"].as_str(), plan["strategy"]["dp"].as_u64()),
+            (Some(precision), Some(count as u64))
+        );
+        let losses = lab.losses(&id);
+        assert!(losses.len() == 5 && losses[4].1 < losses[0].1 - 0.1, "{losses:?}");
+        losses
+    };
+    let one = run(1, "f32");
+    assert_near(&run(2, "f32"), &one, "two cards");
+    assert_near(&run(4, "f32"), &one, "four cards");
+    let rounded = run(2, "bf16");
+    let far = rounded.iter().zip(&one).map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f64::max);
+    assert!(far > 0.0 && far < 0.03, "{rounded:?}, in f32 {one:?}");
     lab.nothing_left();
 }
 
