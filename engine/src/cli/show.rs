@@ -247,7 +247,8 @@ pub fn plan(p: &Plan) -> String {
 /// The jobs found among `all`.
 pub fn found(rows: &[JobRow], all: usize) -> String {
     match (rows.len(), all) {
-        (0, 1..) => format!("none of {} jobs matches\n", count(all as u64)),
+        (0, 1) => "the only job does not match\n".into(),
+        (0, 2..) => format!("none of {} jobs matches\n", count(all as u64)),
         _ => jobs(rows),
     }
 }
@@ -373,6 +374,7 @@ mod tests {
     #[test]
     fn a_search_that_finds_nothing_does_not_say_that_there_are_no_jobs() {
         assert_eq!(found(&[], 12), "none of 12 jobs matches\n");
+        assert_eq!(found(&[], 1), "the only job does not match\n");
         assert!(found(&[], 0).starts_with("no jobs yet"));
     }
 

@@ -11,7 +11,7 @@ import { language } from "../../i18n";
 import { keptView } from "../../charts/view.svelte";
 import { nav } from "../../frame/nav.svelte";
 import { toasts } from "../../frame/toasts.svelte";
-import { curve, mark, PROBLEM, record } from "./sample-job";
+import { checkpoint, curve, mark, PROBLEM, record } from "./sample-job";
 import Run from "./Run.svelte";
 
 const client = vi.hoisted(() => ({
@@ -236,4 +236,13 @@ test("a job whose file was spoilt keeps its plan beside the card that says so", 
   render(Run, { job: "j1" });
   expect((await screen.findByTestId("run-trouble", {}, SOON)).textContent).toContain("the job file is no TOML");
   expect(screen.getByTestId("run-plan")).toBeTruthy();
+});
+
+test("a checkpoint later than the newest known step is explained beside the resume", async () => {
+  client.job.mockResolvedValue(record({ state: "interrupted", problem: PROBLEM, steps: 38, checkpoints: [checkpoint(39)] }));
+  client.curve.mockResolvedValue(curve(38));
+  render(Run, { job: "j1" });
+  const card = await screen.findByTestId("run-problem", {}, SOON);
+  expect(within(card).getByTestId("resume").textContent).toContain("Resume from step 39");
+  await waitFor(() => expect(within(card).getByTestId("resume-ahead").textContent).toMatch(/went on to step 39 .* after 38/), SOON);
 });
