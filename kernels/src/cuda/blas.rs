@@ -121,6 +121,7 @@ pub(crate) fn product(queue: &Queue, product: Product) {
     let gpu = &*queue.gpu;
     gpu.expect("matmul", gpu.current());
     if let Err(CublasError(status)) = gpu.blas.order(queue, product) {
+        queue.check("matmul");
         let kind = match status {
             Status::CUBLAS_STATUS_ALLOC_FAILED => FailureKind::OutOfMemory,
             Status::CUBLAS_STATUS_EXECUTION_FAILED => FailureKind::LaunchFailed,

@@ -78,6 +78,7 @@ impl Communicator {
             sys::ncclAllReduce(to, to, len, Type::ncclFloat32, Operation::ncclSum, self.raw, queue.raw.cast())
         };
         if let Some(failure) = self.failure_of(status) {
+            queue.check("all_reduce_sum");
             failure.raise();
         }
     }

@@ -139,6 +139,7 @@ pub(super) const DRIVER: Wanted = Wanted {
         "cuStreamCreate",
         "cuStreamDestroy_v2",
         "cuStreamSynchronize",
+        "cuStreamQuery",
         "cuMemAlloc_v2",
         "cuMemFree_v2",
         "cuMemGetInfo_v2",

@@ -74,6 +74,18 @@ impl Queue {
         Ok(())
     }
 
+    /// Ends this thread's work where the driver knows of a failure: libraries over it tell only that something failed.
+    /// Does not wait.
+    pub(crate) fn check(&self, operation: &'static str) {
+        // SAFETY: the stream lives as long as this.
+        match unsafe { sys::cuStreamQuery(self.raw) }.result() {
+            Err(error) if error.0 != sys::CUresult::CUDA_ERROR_NOT_READY => {
+                super::DeviceFailure::of_driver(self.gpu.index, operation, error).raise()
+            }
+            _ => {}
+        }
+    }
+
     /// Waits for all work so far; what failed in it ends this thread's work.
     pub(crate) fn synchronise(&self, operation: &'static str) {
         self.gpu.expect(operation, self.gpu.current());

@@ -44,6 +44,7 @@ fn a_failure_under_way_has_a_kind_and_a_name() {
     for (fault, kind, name) in cases {
         let device = Device::cuda(FAILING, Compute::F32).unwrap();
         let (stream, x) = (device.stream(), device.alloc(100, DType::F32).unwrap());
+        let [a, b] = [(); 2].map(|()| device.alloc(50, DType::F32).unwrap());
         control().arm(fault);
         let seen = failure(|| {
             (0..3).for_each(|_| elementwise::fill(&stream, &x, 1.0));
@@ -53,7 +54,10 @@ fn a_failure_under_way_has_a_kind_and_a_name() {
         assert!(seen.to_string().contains("cuda:4 failed in"), "{seen}");
         let again = failure(|| drop(stream.to_host(&x)));
         assert_eq!(again.kind, kind, "the error sticks");
-        drop((stream, x, device));
+        let shape = Shape { m: 10, n: 10, k: 5 };
+        let product = failure(|| matmul::nt(&stream, &x, &a, &b, shape, 1.0, 0.0));
+        assert_eq!((product.kind, product.name.as_str()), (kind, name), "a library hides what the driver knows");
+        drop((stream, x, a, b, device));
         control().revive(FAILING);
     }
 }
