@@ -7,8 +7,11 @@
 
 mod decode;
 mod encode;
+mod fast;
 mod special;
+mod split;
 mod train;
+mod words;
 
 pub use decode::Decoder;
 pub use encode::{Control, Encoded};
@@ -31,6 +34,8 @@ pub struct Tokenizer {
     /// The same added tokens, but control tokens are not looked for in text.
     plain: AddedVocabulary,
     special: Special,
+    /// The short way to ids, where there is one.
+    fast: Option<fast::Fast>,
     path: PathBuf,
     vocab: u32,
 }
@@ -61,7 +66,8 @@ impl Tokenizer {
         if vocab == 0 {
             return Err(Problem::new(Code::TokenizerInvalid, "the tokenizer has no entries").file(&path));
         }
-        Ok(Tokenizer { inner, plain, special, path, vocab })
+        let fast = guarded("reading", &path, || Ok(fast::Fast::of(&inner)))?;
+        Ok(Tokenizer { inner, plain, special, fast, path, vocab })
     }
 
     /// The file it was read from.

@@ -32,6 +32,25 @@ const MARKS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
 impl Tokenizer {
     /// Ids and offsets of a text. `added` lets the tokenizer add what it adds by itself (BOS).
     pub fn encode_with(&self, text: &str, control: Control, added: bool) -> Outcome<Encoded> {
+        match self.encode_fast(text, control, added)? {
+            Some(encoded) => Ok(encoded),
+            None => self.encode_slowly(text, control, added),
+        }
+    }
+
+    /// By the short way; `None` for a tokenizer or a text that has none.
+    pub(super) fn encode_fast(&self, text: &str, control: Control, added: bool) -> Outcome<Option<Encoded>> {
+        let Some(fast) = &self.fast else { return Ok(None) };
+        let model = self.inner.get_model();
+        let encoded = self.guarded("encoding", || Ok(fast.encode(model, text, control, added)))?;
+        if let (Some(encoded), Control::PlainAt(places)) = (&encoded, control) {
+            self.check_plain(&encoded.ids, &encoded.offsets, places)?;
+        }
+        Ok(encoded)
+    }
+
+    /// Through the library, for every kind of tokenizer.
+    pub(super) fn encode_slowly(&self, text: &str, control: Control, added: bool) -> Outcome<Encoded> {
         let encoding = match control {
             Control::Recognised | Control::PlainAt([]) => self.guarded("encoding", || self.inner.encode(text, added)),
             Control::Plain => self.guarded("encoding", || {

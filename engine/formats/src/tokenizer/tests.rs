@@ -187,3 +187,89 @@ proptest! {
         }
     }
 }
+
+/// Pieces that tokenizers stumble over: runs of spaces, contractions, digits of other scripts, joined characters, letters
+/// that normalisation composes, control tokens and parts of them.
+fn awkward() -> impl Strategy<Value = String> {
+    const PIECES: [&str; 40] = [
+        " ",
+        "  ",
+        "   ",
+        "\n",
+        "\r\n",
+        "\t",
+        "\u{a0}",
+        "\u{3000}",
+        "\u{2028}",
+        "'s",
+        "'LL",
+        "don't",
+        "a",
+        "Zoë",
+        "e\u{301}",
+        "é",
+        "가",
+        "한국",
+        "世界",
+        "🙂",
+        "👩\u{200d}🚀",
+        "7",
+        "42",
+        "٣",
+        "½",
+        "Ⅷ",
+        "_",
+        "--",
+        "$%",
+        "<|im_end|>",
+        "<|im_",
+        "end|>",
+        "<|endoftext|>",
+        "<|begin_of_text|>",
+        "\u{0}",
+        "\u{fdd0}",
+        "\u{feff}",
+        "ß",
+        "ﬁ",
+        "Ġ",
+    ];
+    prop::collection::vec(
+        prop_oneof![4 => prop::sample::select(&PIECES[..]).prop_map(str::to_owned), 1 => "\\PC{0,8}"],
+        0..24,
+    )
+    .prop_map(|all| all.concat())
+}
+
+#[test]
+fn byte_level_tokenizers_go_the_short_way() {
+    for (name, short) in [("qwen", true), ("gpt2", true), ("llama3", true), ("spm", false)] {
+        assert_eq!(named(name).unwrap().fast.is_some(), short, "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_short_way_leads_where_the_long_one_does(text in awkward(), at in prop::collection::vec(any::<prop::sample::Index>(), 0..4)) {
+        static ALL: std::sync::LazyLock<Vec<Tokenizer>> = std::sync::LazyLock::new(|| {
+            ["qwen", "gpt2", "llama3"].into_iter().filter_map(named).chain(named("smollm2")).collect()
+        });
+        let ends: Vec<usize> = text.char_indices().map(|(i, _)| i).filter(|i| *i > 0).collect();
+        let mut places: Vec<usize> = at.iter().filter(|_| !ends.is_empty()).map(|i| ends[i.index(ends.len())]).collect();
+        places.sort_unstable();
+        places.dedup();
+        for tokenizer in ALL.iter() {
+            for control in [Control::Recognised, Control::Plain, Control::PlainAt(&places)] {
+                for added in [false, true] {
+                    let (short, long) = (tokenizer.encode_fast(&text, control, added), tokenizer.encode_slowly(&text, control, added));
+                    match (short, long) {
+                        (Ok(Some(short)), Ok(long)) => prop_assert_eq!(short, long, "{:?} {:?}", control, text),
+                        (Ok(None), _) => prop_assert!(!text.is_ascii()),
+                        (short, long) => prop_assert_eq!(short.is_err(), long.is_err(), "{:?}", text),
+                    }
+                }
+            }
+        }
+    }
+}
