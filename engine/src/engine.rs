@@ -499,7 +499,7 @@ fn contradiction(stored: &Plan, fresh: &Plan) -> Option<&'static str> {
         ("stage", stored.stage == fresh.stage),
         ("model", stored.model == fresh.model),
         ("method", stored.method == fresh.method),
-        ("data", stored.data == fresh.data),
+        ("data", stored.data.is(&fresh.data)),
         ("optimizer", stored.optimizer == fresh.optimizer),
         ("schedule", stored.schedule == fresh.schedule),
         ("run", stored.run == fresh.run),

@@ -130,6 +130,7 @@ pub fn inspect(path: &Path, options: &Options) -> Outcome<DatasetFacts> {
         problems: Vec::new(),
         problem_counts: BTreeMap::new(),
         bytes: records.bytes_total,
+        complete: true,
     };
     for row in records.by_ref() {
         match row? {

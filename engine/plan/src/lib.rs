@@ -143,6 +143,10 @@ fn planned_data(tokens: &TokenFacts, row: length::Row) -> PlannedData {
         row_tokens: tokens.train.tokens,
         evaluation_rows: tokens.evaluation.rows,
         max_length: row.length,
+        targets: tokens.train.targets,
+        samples: tokens.train.samples,
+        dropped: tokens.train.dropped.clone(),
+        survey: tokens.survey.clone(),
     }
 }
 

@@ -100,6 +100,7 @@ fn tokens(rows: u64, samples: u64, mean: u64, longest: u64) -> TokenFacts {
         train,
         evaluation: SetFacts::default(),
         notes: vec![],
+        survey: Default::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! `ANNEAL_BLESS=1 cargo test -p protocol bindings` writes them.
 
 use crate::job::Auto;
-use crate::{event, facts, job, machine, plan, problem, record, verb, view};
+use crate::{event, facts, job, machine, plan, problem, record, rows, shelf, verb, view};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use ts_rs::{Config, TS, TypeVisitor};
@@ -58,6 +58,10 @@ fn export(folder: &Path) {
         record::CheckpointRow,
         record::Comparison,
         record::JobRecord,
+        rows::FoundRow,
+        rows::RowPage,
+        shelf::Shelf,
+        shelf::Taken,
         verb::Exported,
         verb::Generated,
         verb::Line,

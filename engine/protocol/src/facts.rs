@@ -234,6 +234,13 @@ pub struct DatasetFacts {
     pub problem_counts: BTreeMap<String, u64>,
     /// Bytes on disk.
     pub bytes: u64,
+    /// Every row was looked at; false after a first look at a large data set.
+    #[serde(default = "yes")]
+    pub complete: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One token of a preview.
@@ -314,6 +321,9 @@ pub struct TokenFacts {
     pub evaluation: SetFacts,
     /// Notes for people (evaluation switched off, rows dropped, …).
     pub notes: Vec<String>,
+    /// Lengths of the training records.
+    #[serde(default)]
+    pub survey: crate::rows::Survey,
 }
 
 /// A device of the machine.

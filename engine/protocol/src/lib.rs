@@ -12,6 +12,8 @@ pub mod machine;
 pub mod plan;
 pub mod problem;
 pub mod record;
+pub mod rows;
+pub mod shelf;
 pub mod verb;
 pub mod view;
 

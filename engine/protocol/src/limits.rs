@@ -34,3 +34,11 @@ pub const PAGE_ROWS: u32 = 1000;
 pub const BATCH_STEPS: usize = 64;
 /// Most lines of a log that are given at once.
 pub const LOG_LINES: u32 = 10_000;
+/// Most rows of a data set listed at once: a screen shows some thirty of them.
+pub const LISTED_ROWS: u32 = 200;
+/// Characters of a row's prompt or answer in a list: a line of a wide screen.
+pub const LISTED_CHARS: usize = 240;
+/// Bars of a length histogram.
+pub const LENGTH_BINS: usize = 48;
+/// Bytes of a data set read for its first facts: the rest is counted while they are already on show.
+pub const FIRST_LOOK_BYTES: u64 = 32 * 1024 * 1024;

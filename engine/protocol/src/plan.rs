@@ -3,6 +3,7 @@
 
 use crate::facts::ModelConfig;
 use crate::job::{Cadence, OptimizerKind, Precision, ScheduleKind, Stage};
+use crate::rows::Survey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -126,6 +127,29 @@ pub struct PlannedData {
     pub evaluation_rows: u64,
     /// Length every row is padded to at most (the longest row, at most max_length).
     pub max_length: u32,
+    /// Tokens that carry loss.
+    #[serde(default)]
+    pub targets: u64,
+    /// Samples; several share a row where rows are packed.
+    #[serde(default)]
+    pub samples: u64,
+    /// Records left out, by class.
+    #[serde(default)]
+    pub dropped: BTreeMap<String, u64>,
+    /// Lengths of the records.
+    #[serde(default)]
+    pub survey: Survey,
+}
+
+impl PlannedData {
+    /// The same data: what is only told of it does not count.
+    pub fn is(&self, other: &PlannedData) -> bool {
+        let said = |d: &PlannedData| {
+            (d.tokens.clone(), d.fingerprint.clone(), d.data_fingerprint.clone(), d.tokenizer_fingerprint.clone())
+        };
+        let counted = |d: &PlannedData| (d.rows, d.row_tokens, d.evaluation_rows, d.max_length);
+        said(self) == said(other) && counted(self) == counted(other)
+    }
 }
 
 /// The optimizer of a plan.

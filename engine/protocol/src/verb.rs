@@ -2,7 +2,7 @@
 //! one a result or a problem. Exit status 0 after a result, 3 after a problem.
 
 use crate::facts::ModelConfig;
-use crate::job::{JobSpec, Precision};
+use crate::job::{DataSpec, JobSpec, Precision};
 use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -58,6 +58,15 @@ pub enum Read {
         /// Append the end token to each text of a pre-training set, as training does; an evaluation takes texts as they
         /// are.
         end_of_text: bool,
+    },
+    /// Facts of a data set. Result: `facts::DatasetFacts`.
+    Inspect {
+        /// Its file or folder, and how to read it: `train` is not looked at.
+        path: PathBuf,
+        /// How to read it: columns, roles, rows and encoding count.
+        data: Box<DataSpec>,
+        /// Stop after about so many bytes; 0 = look at every row.
+        most_bytes: u64,
     },
     /// One record as the trainer will see it. Result: `facts::Preview`.
     Preview {

@@ -88,6 +88,10 @@ pub(crate) fn plan(
             row_tokens: u64::from(batch) * u64::from(length),
             evaluation_rows: 0,
             max_length: length,
+            targets: 0,
+            samples: u64::from(batch),
+            dropped: Default::default(),
+            survey: Default::default(),
         },
         optimizer: PlannedOptimizer {
             kind: OptimizerKind::Adamw,

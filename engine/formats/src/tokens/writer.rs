@@ -5,6 +5,7 @@ use super::{Cache, FILES, FileFacts, Header, NOTES, Set, VERSION};
 use crate::model_folder::{pretty, put};
 use crate::sample::Sample;
 use protocol::facts::{SetFacts, TokenFacts};
+use protocol::rows::Survey;
 use protocol::{Code, Outcome, Problem};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
@@ -48,6 +49,7 @@ pub struct CacheWriter {
     temporary: Temporary,
     sets: [Spool; 2],
     notes: Vec<String>,
+    survey: Survey,
 }
 
 impl CacheWriter {
@@ -64,7 +66,7 @@ impl CacheWriter {
             fs::create_dir(&path).map_err(|e| Problem::io(&e, "making a folder", &path))?;
         }
         let sets = [Spool::create(&temporary.path, Set::Train)?, Spool::create(&temporary.path, Set::Evaluation)?];
-        Ok(CacheWriter { head, parent: parent.to_owned(), temporary, sets, notes: Vec::new() })
+        Ok(CacheWriter { head, parent: parent.to_owned(), temporary, sets, notes: Vec::new(), survey: Survey::default() })
     }
 
     /// Folder inside the cache that keeps the tokenizer files; copy or train them into it before `finish`.
@@ -105,6 +107,11 @@ impl CacheWriter {
         }
     }
 
+    /// Says what is known of the records' lengths.
+    pub fn surveyed(&mut self, survey: Survey) {
+        self.survey = survey;
+    }
+
     /// Packs the rows, makes everything durable and gives the folder its name. Where another writer of the same
     /// fingerprint was faster, its folder is kept. Errors: `NoUsableRows`, `DiskFull`, a failed write.
     pub fn finish(mut self) -> Outcome<TokenFacts> {
@@ -141,6 +148,7 @@ impl CacheWriter {
             train: std::mem::take(&mut train.facts),
             evaluation: std::mem::take(&mut evaluation.facts),
             notes: std::mem::take(&mut self.notes),
+            survey: std::mem::take(&mut self.survey),
         }
     }
 

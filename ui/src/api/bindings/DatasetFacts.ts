@@ -40,4 +40,8 @@ problem_counts: { [key in string]: number },
 /**
  * Bytes on disk.
  */
-bytes: number, };
+bytes: number, 
+/**
+ * Every row was looked at; false after a first look at a large data set.
+ */
+complete: boolean, };
