@@ -1,7 +1,7 @@
 //! Names every command of the page, so that each is denied unless `capabilities/main.json` allows it, and packs `ui/dist`.
 
 /// What the page may ask for; `src/commands.rs` has one function each.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 31] = [
     "alive",
     "browse",
     "cancel",
@@ -12,9 +12,11 @@ const COMMANDS: [&str; 28] = [
     "doctor",
     "export_files",
     "follow",
+    "find_row",
     "fork",
     "generate",
     "inspect",
+    "inspect_data",
     "job",
     "jobs",
     "log",
@@ -26,6 +28,7 @@ const COMMANDS: [&str; 28] = [
     "request",
     "restore",
     "reveal",
+    "rows",
     "sample_spec",
     "set_title",
     "startup",

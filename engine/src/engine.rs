@@ -5,6 +5,7 @@
 
 use crate::history::History;
 use crate::machine::Cards;
+use crate::rows::RowsReader;
 use crate::{intake, machine, supervisor, trainer_call};
 use protocol::facts::{ItemFacts, Kind, MachineFacts, Preview, TokenFacts};
 use protocol::job::{EvaluationData, Stage};
@@ -13,6 +14,7 @@ use protocol::machine::{Checkup, MachineSample, Probe, Speeds};
 use protocol::plan::{ModelSource, Plan};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState, Labels, MetricRow};
+use protocol::rows::LookAtRows;
 use protocol::verb::{self, Line};
 use protocol::{JobSpec, limits};
 use std::io::Read;
@@ -98,12 +100,23 @@ impl Engine {
 
     /// One record as the trainer will see it. `row` counts from 1, over all training files.
     pub fn preview(&self, spec: &JobSpec, row: u64) -> Outcome<Preview> {
+        let max_length = self.row_limit(spec)?;
+        self.read(&verb::Read::Preview { spec: Box::new(spec.clone()), row, max_length }, &mut |_| {})
+    }
+
+    /// A reader of the rows that a job would learn from, to be asked while they are looked at.
+    pub fn rows(&self, spec: &JobSpec) -> Outcome<RowsReader> {
+        let max_length = self.row_limit(spec)?;
+        RowsReader::open(&self.trainer, &LookAtRows { spec: Box::new(spec.clone()), max_length })
+    }
+
+    /// Longest row of a job, in tokens.
+    fn row_limit(&self, spec: &JobSpec) -> Outcome<u32> {
         let context = match &spec.model.path {
             Some(path) => formats::model_folder::ModelFolder::open(path)?.config().context,
             None => sketch(spec)?.context,
         };
-        let (max_length, _) = plan::max_length(spec, context);
-        self.read(&verb::Read::Preview { spec: Box::new(spec.clone()), row, max_length }, &mut |_| {})
+        Ok(plan::max_length(spec, context).0)
     }
 
     /// The job that a look at a model and data alone means: answers are learnt, or texts as a whole.

@@ -12,6 +12,7 @@ pub mod intake;
 pub mod live;
 pub mod machine;
 pub mod queue;
+pub mod rows;
 pub mod sample;
 pub mod screen;
 pub mod supervisor;

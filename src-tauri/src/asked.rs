@@ -1,6 +1,7 @@
 //! The payload of each command. Unknown fields are refused everywhere; `ask` bounds the whole.
 
 use protocol::JobSpec;
+use protocol::job::DataSpec;
 use protocol::view::{Browse, CurveQuery, ExportFormat, GenerateQuery, JobQuery, JobWord};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -34,8 +35,14 @@ asked! {
     Token { token: u32 }
     /// `inspect`.
     Paths { paths: Vec<PathBuf> }
+    /// `inspect_data`.
+    Reading { path: PathBuf, data: DataSpec, on_line: JavaScriptChannelId }
     /// `preview`.
     Record { spec: JobSpec, row: u64 }
+    /// `rows`.
+    Rows { spec: JobSpec, from: u64, count: u32 }
+    /// `find_row`.
+    Wanted { spec: JobSpec, text: String, from: u64 }
     /// `plan`.
     Planning { spec: JobSpec, on_line: JavaScriptChannelId }
     /// `submit`.

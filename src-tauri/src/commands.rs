@@ -11,6 +11,7 @@ use protocol::facts::{ItemFacts, Kind, Preview};
 use protocol::machine::{Checkup, MachineSample};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState};
+use protocol::rows::{FoundRow, RowPage, RowsAsk};
 use protocol::verb::{Export, Exported, Generate, Generated, Line, Prompt};
 use protocol::view::{Batch, Browse, Curve, ExportFormat, GenerateQuery, JobPage, LogTail, Startup};
 use protocol::{JobSpec, Plan};
@@ -113,10 +114,30 @@ pub async fn cancel(shell: Shared<'_>, ask: Ask<asked::Token>) -> Outcome<()> {
 pub async fn inspect(shell: Shared<'_>, ask: Ask<asked::Paths>) -> Outcome<Vec<ItemFacts>> {
     let shell = Arc::clone(&shell);
     apart(move || {
-        let facts = shell.engine(|engine| Ok(engine.inspect(&ask.0.paths)))?;
+        let facts = shell.engine(|engine| Ok(engine.first_look(&ask.0.paths)))?;
         let known = facts.iter().zip(&ask.0.paths).filter(|(item, _)| item.kind != Kind::Unknown);
         known.for_each(|(_, path)| shell.grants.recognise(path));
         Ok(facts)
+    })
+    .await
+}
+
+/// Facts of one data set, read as the page says; how far it is comes on the way.
+#[tauri::command]
+pub async fn inspect_data<R: Runtime>(
+    webview: Webview<R>,
+    shell: Shared<'_>,
+    ask: Ask<asked::Reading>,
+) -> Outcome<ItemFacts> {
+    let (shell, on_line) = (Arc::clone(&shell), ask.0.on_line.channel_on::<_, Line>(webview));
+    let cancelled = shell.calls.begin_reading(&ask.0.path);
+    apart(move || {
+        let asked::Reading { path, data, .. } = ask.0;
+        shell.grants.check(&path)?;
+        shell.engine(|engine| {
+            engine.cancelled_by(cancelled);
+            Ok(engine.inspect_data(&path, &data, &mut |line| drop(on_line.send(line.clone()))))
+        })
     })
     .await
 }
@@ -127,7 +148,29 @@ pub async fn preview(shell: Shared<'_>, ask: Ask<asked::Record>) -> Outcome<Prev
     let shell = Arc::clone(&shell);
     apart(move || {
         let spec = whole(&shell, &ask.0.spec)?;
-        shell.engine(|engine| engine.preview(&spec, ask.0.row))
+        shell.rows(&spec, &RowsAsk::Row { row: ask.0.row })
+    })
+    .await
+}
+
+/// Part of the list of records.
+#[tauri::command]
+pub async fn rows(shell: Shared<'_>, ask: Ask<asked::Rows>) -> Outcome<RowPage> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        let asked::Rows { spec, from, count } = ask.0;
+        shell.rows(&whole(&shell, &spec)?, &RowsAsk::Page { from, count })
+    })
+    .await
+}
+
+/// The next record that says something.
+#[tauri::command]
+pub async fn find_row(shell: Shared<'_>, ask: Ask<asked::Wanted>) -> Outcome<FoundRow> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        let asked::Wanted { spec, text, from } = ask.0;
+        shell.rows(&whole(&shell, &spec)?, &RowsAsk::Find { text, from })
     })
     .await
 }
@@ -385,10 +428,12 @@ pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync
         curve,
         doctor,
         export_files,
+        find_row,
         follow,
         fork,
         generate,
         inspect,
+        inspect_data,
         job,
         jobs,
         log,
@@ -400,6 +445,7 @@ pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync
         request,
         restore,
         reveal,
+        rows,
         sample_spec,
         set_title,
         startup,

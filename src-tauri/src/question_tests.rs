@@ -37,7 +37,7 @@ const SEEN_ENOUGH: Duration = Duration::from_secs(3);
 /// Questions that are right to the last word, of each command.
 const RIGHT: usize = 12;
 /// Most of these commands' questions are no more than shapes: a right one starts a process or reads files.
-const SLOW: [&str; 5] = ["generate", "inspect", "plan", "preview", "submit"];
+const SLOW: [&str; 8] = ["find_row", "generate", "inspect", "inspect_data", "plan", "preview", "rows", "submit"];
 /// Without a desktop, a checkpoint or another `anneal`, these have a problem to tell.
 const NEVER_DONE: [&str; 6] = ["browse", "export_files", "fork", "request", "reveal", "submit"];
 /// Jobs that have ended.
@@ -378,6 +378,12 @@ fn right(command: &str, room: &Path) -> Value {
         "cancel" => json!({ "token": 7 }),
         "inspect" => json!({ "paths": [model, data] }),
         "preview" => json!({ "spec": spec, "row": 1 }),
+        "rows" => json!({ "spec": spec, "from": 1, "count": 3 }),
+        "find_row" => json!({ "spec": spec, "text": "a", "from": 1 }),
+        "inspect_data" => {
+            let words = json!({ "train": [], "rows": { "row_not_json": "skip" }, "columns": {} });
+            json!({ "path": data, "data": words, "on_line": "__CHANNEL__:4" })
+        }
         "plan" => json!({ "spec": spec, "on_line": "__CHANNEL__:1" }),
         "submit" => json!({ "spec": spec }),
         "request" => json!({ "id": id(1), "word": "resume" }),
