@@ -567,6 +567,7 @@ fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
             packing: false,
             too_long: Default::default(),
             columns: Default::default(),
+            roles: Default::default(),
             encoding: "utf-8".into(),
             rows: Default::default(),
             special_tokens_in_text: false,

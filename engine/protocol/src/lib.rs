@@ -12,6 +12,7 @@ pub mod machine;
 pub mod plan;
 pub mod problem;
 pub mod record;
+pub mod rows;
 pub mod verb;
 pub mod view;
 
