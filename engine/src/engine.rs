@@ -14,7 +14,7 @@ use protocol::machine::{Checkup, MachineSample, Probe, Speeds};
 use protocol::plan::{ModelSource, Plan};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState, Labels, MetricRow};
-use protocol::rows::LookAtRows;
+use protocol::look::LookAtRows;
 use protocol::verb::{self, Line};
 use protocol::{JobSpec, limits};
 use std::io::Read;
@@ -580,6 +580,7 @@ fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
             packing: false,
             too_long: Default::default(),
             columns: Default::default(),
+            roles: Default::default(),
             encoding: "utf-8".into(),
             rows: Default::default(),
             special_tokens_in_text: false,

@@ -1,9 +1,9 @@
 //! A reader of a data set that stays while a window looks at it: `anneal-trainer rows`, one question after the other.
 //!
-//! Not here: what the answers hold (`protocol::rows`), how rows are read (`trainer`).
+//! Not here: what the answers hold (`protocol::look`), how rows are read (`trainer`).
 
 use crate::supervisor::spawn;
-use protocol::rows::{LookAtRows, RowsAsk};
+use protocol::look::{LookAtRows, RowsAsk};
 use protocol::verb::Line;
 use protocol::{Code, Outcome, Problem};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -151,7 +151,7 @@ mod tests {
             r#"read first; while read ask; do echo '{"line":"progress","phase":"p","done":1,"total":2,"unit":"rows"}'; echo '{"line":"result","value":{"row":7}}'; done"#,
         );
         for _ in 0..3 {
-            let found: protocol::rows::FoundRow = reader.ask(&RowsAsk::Find { text: "x".into(), from: 1 }).unwrap();
+            let found: protocol::look::FoundRow = reader.ask(&RowsAsk::Find { text: "x".into(), from: 1 }).unwrap();
             assert_eq!((found.row, found.next), (Some(7), None));
         }
     }

@@ -11,7 +11,7 @@ use protocol::facts::{ItemFacts, Kind, Preview};
 use protocol::machine::{Checkup, MachineSample};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState};
-use protocol::rows::{FoundRow, RowPage, RowsAsk};
+use protocol::look::{FoundRow, RowPage, RowsAsk};
 use protocol::verb::{Export, Exported, Generate, Generated, Line, Prompt};
 use protocol::view::{Batch, Browse, Curve, ExportFormat, GenerateQuery, JobPage, LogTail, Startup};
 use protocol::{JobSpec, Plan};

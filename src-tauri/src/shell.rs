@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use engine::Engine;
 use engine::rows::RowsReader;
 use protocol::problem::{Code, Outcome, Problem};
-use protocol::rows::RowsAsk;
+use protocol::look::RowsAsk;
 use protocol::{JobSpec, Plan};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;

@@ -1,23 +1,31 @@
-//! Data sets: JSON lines, JSON arrays and plain text, decided by content; rows of alpaca's layout, of OpenAI's messages, or
-//! of plain text. Files are streamed: one record of at most 16 MiB is in memory at a time.
+//! Data sets: JSON lines, JSON arrays and plain text, decided by content; rows are conversations, prompts and answers,
+//! preference pairs, labelled answers or plain text, under any of the usual names. Files are streamed: one record of at most
+//! 16 MiB is in memory at a time.
 //!
 //! Not here: what is learnt from a record (`sample`), which records are evaluated on (`anneal-trainer read`).
 
 mod array;
+mod excerpt;
+mod facts;
 mod files;
 mod layout;
 mod lines;
+mod rules;
 mod sniff;
 mod stream;
 mod text;
 
+pub use facts::inspect;
 pub use files::files;
+pub use rules::{Rules, Tally};
 
 use crate::template::Turn;
-use layout::Layout;
-use protocol::facts::{DatasetFacts, RowProblem};
-use protocol::{Code, Outcome, Problem, limits};
+use layout::{Bad, Layout, Probe, Reading};
+use protocol::facts::RowProblem;
+use protocol::job::RowAction;
+use protocol::{Code, Outcome, Problem};
 use sniff::Container;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use stream::{Raw, Source};
@@ -30,8 +38,12 @@ const COLUMNS: usize = 1000;
 /// How to read a data set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Role (prompt, answer, system, text, messages) to column; empty = by the rows themselves.
+    /// Meaning (prompt, answer, system, text, messages, …) to column; what is left out is found by the rows themselves.
     pub columns: BTreeMap<String, String>,
+    /// Decisions by class of rows, as `data.rows` of a job.
+    pub rows: BTreeMap<String, RowAction>,
+    /// Names of roles to known ones, as `data.roles` of a job.
+    pub roles: BTreeMap<String, String>,
 }
 
 /// A usable record.
@@ -49,15 +61,42 @@ pub struct Record {
     pub ends: bool,
     /// What it says.
     pub content: Content,
+    /// What was wrong with it and was converted, as the job says.
+    pub converted: Vec<RowProblem>,
+}
+
+/// A conversation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversation {
+    /// Objects with at least `role` (system, user, assistant or tool) and `content`; other keys as in the file.
+    pub turns: Vec<Turn>,
+    /// A list of the tools that the row defines.
+    pub tools: Option<Turn>,
 }
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
-    /// A conversation: objects with at least `role` and `content`, other keys (tool calls) as in the file.
-    Messages(Vec<Turn>),
+    /// A conversation with at least one answer.
+    Messages(Conversation),
     /// Plain text.
     Text(String),
+    /// A better and a worse answer.
+    Preference {
+        /// What both answer; empty where they hold it themselves.
+        asked: Vec<Turn>,
+        /// The better one.
+        chosen: Vec<Turn>,
+        /// The worse one.
+        rejected: Vec<Turn>,
+    },
+    /// A conversation whose answer is good or bad.
+    Labelled {
+        /// The conversation.
+        turns: Vec<Turn>,
+        /// What its label says.
+        good: bool,
+    },
 }
 
 /// A record, or why there is none.
@@ -81,11 +120,12 @@ pub struct Records {
     bytes_before: u64,
     bytes_total: u64,
     columns: Vec<String>,
+    rules: Rules,
     failed: bool,
 }
 
 /// Streams the records of files and folders. Errors: `FileEmpty`, `FormatUnknown`, `NotSupported` and `CodeInFile` by
-/// content, `LayoutUnknown` naming the columns, `SettingInvalid` for unknown roles.
+/// content, `LayoutUnknown` naming the columns, `SettingInvalid` for what the options cannot mean.
 pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
     let mut all = Vec::new();
     let mut skipped = VecDeque::new();
@@ -94,7 +134,7 @@ pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
         all.extend(listing.files);
         skipped.extend(listing.skipped);
     }
-    let mapped = Layout::mapped(&options.columns)?;
+    let (rules, mapped) = (Rules::of(options)?, layout::by_columns(&options.columns)?);
     let (container, bytes_total) = one_container(&all)?;
     let mut records = Records {
         paths: all,
@@ -107,45 +147,15 @@ pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
         bytes_before: 0,
         bytes_total,
         columns: Vec::new(),
+        rules,
         failed: false,
     };
     records.layout = Some(match (container, mapped) {
         (Container::Text, _) => Layout::plain(),
         (_, Some(layout)) => layout,
-        _ => records.probe()?,
+        _ => records.probe()?.changed(&options.columns)?,
     });
     Ok(records)
-}
-
-/// Facts of a data set: every row is looked at. Errors: those of `read`, a failed read.
-pub fn inspect(path: &Path, options: &Options) -> Outcome<DatasetFacts> {
-    let mut records = read(&[path.to_owned()], options)?;
-    let mut facts = DatasetFacts {
-        container: records.container.name().into(),
-        format: records.layout.as_ref().map(|l| l.name().to_owned()).unwrap_or_default(),
-        rows: 0,
-        usable_rows: 0,
-        splits: files::splits(&records.paths),
-        columns: Vec::new(),
-        problems: Vec::new(),
-        problem_counts: BTreeMap::new(),
-        bytes: records.bytes_total,
-        complete: true,
-    };
-    for row in records.by_ref() {
-        match row? {
-            Row::Record(_) => facts.usable_rows += 1,
-            Row::Problem(problem) => {
-                *facts.problem_counts.entry(problem.code.name()).or_default() += 1;
-                if facts.problems.len() < limits::LISTED_ROW_PROBLEMS {
-                    facts.problems.push(problem);
-                }
-            }
-        }
-    }
-    facts.rows = records.row;
-    facts.columns = records.columns;
-    Ok(facts)
 }
 
 fn one_container(paths: &[PathBuf]) -> Outcome<(Container, u64)> {
@@ -207,16 +217,26 @@ impl Records {
     fn advance(&mut self) -> Outcome<Option<Row>> {
         let Some(raw) = self.next_raw()? else { return Ok(None) };
         self.row += 1;
-        let line = raw.line;
-        let content = match raw.bytes.and_then(|bytes| self.content(bytes)) {
-            Ok(content) => content,
-            Err((code, what)) => {
-                let message = format!("{}, line {line}: {what}", shown(&self.paths[self.file]));
-                return Ok(Some(Row::Problem(RowProblem { row: self.row, line, code, message })));
-            }
+        let (line, begins, ends) = (raw.line, raw.begins, raw.ends);
+        let (read, bytes) = match raw.bytes {
+            Ok(bytes) => (self.content(&bytes), bytes),
+            Err(bad) => (Err(bad), Vec::new()),
         };
-        let (begins, ends) = (raw.begins, raw.ends);
-        Ok(Some(Row::Record(Record { file: self.file, row: self.row, line, begins, ends, content })))
+        Ok(Some(match read {
+            Err(bad) => Row::Problem(self.problem(line, bad, &bytes)),
+            Ok((content, converted)) => {
+                let converted = converted.into_iter().map(|bad| self.problem(line, bad, &bytes)).collect();
+                Row::Record(Record { file: self.file, row: self.row, line, begins, ends, content, converted })
+            }
+        }))
+    }
+
+    /// What is wrong with the row that is being read.
+    fn problem(&self, line: u64, (code, what): Bad, bytes: &[u8]) -> RowProblem {
+        let path = &self.paths[self.file];
+        let message = format!("{}, line {line}: {what}", shown(path));
+        let (file, text) = (path.display().to_string(), excerpt::excerpt(bytes));
+        RowProblem { row: self.row, line, code, message, file, text }
     }
 
     fn next_raw(&mut self) -> Outcome<Option<Raw>> {
@@ -235,53 +255,50 @@ impl Records {
         }
     }
 
-    fn content(&mut self, bytes: Vec<u8>) -> Result<Content, (Code, String)> {
-        let text = String::from_utf8(bytes).map_err(|e| {
-            (
-                Code::RowNotUtf8,
-                format!("not UTF-8: byte {} of the row begins no character", e.utf8_error().valid_up_to()),
-            )
-        })?;
+    fn content(&mut self, bytes: &[u8]) -> Result<(Content, Vec<Bad>), Bad> {
+        let mut reading = Reading::new(&self.rules);
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(e) => {
+                let what = format!("not UTF-8: byte {} of the row begins no character", e.valid_up_to());
+                reading.convert((Code::RowNotUtf8, what))?;
+                Cow::Owned(excerpt::windows_1252(bytes))
+            }
+        };
         if self.container == Container::Text {
-            return layout::plain_text(text);
+            return Ok((layout::plain_text(text.into_owned())?, reading.converted));
         }
         let row = layout::parse(&text)?;
         layout::add_columns(&row, &mut self.columns, COLUMNS)?;
-        match &self.layout {
-            Some(layout) => layout.content(&row),
-            None => Err((Code::LayoutUnknown, "the layout is not known".into())),
-        }
+        let Some(layout) = &self.layout else { return Err((Code::LayoutUnknown, "the layout is not known".into())) };
+        Ok((layout.content(&row, &mut reading)?, reading.converted))
     }
 
     /// The layout of the first row that has a known one; nothing is consumed.
     fn probe(&mut self) -> Outcome<Layout> {
         let path = self.paths[0].clone();
         let mut source = Source::open(&path, self.container)?;
-        let (mut columns, mut foreign, mut first) = (Vec::new(), None, None);
-        let mut rows = 0;
+        let (mut probe, mut rows) = (Probe::default(), 0);
         while let Some(raw) = source.next()?.filter(|_| rows < PROBED) {
             rows += 1;
-            let parsed = raw.bytes.and_then(|bytes| {
-                let text = String::from_utf8(bytes).map_err(|_| (Code::RowNotUtf8, "not UTF-8".to_owned()))?;
-                layout::parse(&text)
+            let parsed = raw.bytes.and_then(|bytes| match String::from_utf8(bytes) {
+                Ok(text) => layout::parse(&text),
+                // Columns have names of ASCII as a rule; what the rest says is no matter here.
+                Err(e) => layout::parse(&excerpt::windows_1252(e.as_bytes())),
             });
             match parsed {
-                Ok(row) => match Layout::of(&row) {
-                    Ok(layout) => return Ok(layout),
-                    Err(name) => {
-                        foreign = foreign.or(name);
-                        let _ = layout::add_columns(&row, &mut columns, COLUMNS);
+                Ok(row) => {
+                    if let Some(layout) = probe.row(&row, COLUMNS) {
+                        return Ok(layout);
                     }
-                },
-                Err((_, what)) => {
-                    first.get_or_insert(format!("line {}: {what}", raw.line));
                 }
+                Err((_, what)) => probe.unread(raw.line, &what),
             }
         }
         if rows == 0 {
             return Err(Problem::new(Code::FileEmpty, "the file is empty: it has no rows").file(&path));
         }
-        Err(layout::unknown(&columns, foreign, first).file(&path))
+        probe.end().map_err(|problem| problem.file(&path))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was found: facts of dropped files, of token caches and of the machine.
 
-use crate::problem::Problem;
+use crate::job::{RowAction, Stage};
+use crate::problem::{Code, Problem};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -260,18 +261,69 @@ pub struct ModelFacts {
     pub config: ModelConfig,
 }
 
-/// A row that cannot be used, or a class of them.
+/// A row that cannot be used, or not as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub struct RowProblem {
-    /// Record, from 1.
+    /// Record over all files, from 1; 0 where it is no row: an entry of a folder.
     pub row: u64,
     /// Line in the file where it starts, from 1; 0 where the container has no lines.
     pub line: u64,
     /// Kind.
-    pub code: crate::problem::Code,
-    /// For people.
+    pub code: Code,
+    /// For people; names file and line.
     pub message: String,
+    /// The file, as the user named it; empty where none is known.
+    #[serde(default)]
+    pub file: String,
+    /// The beginning of the row itself, escaped, at most `limits::ROW_TEXT` characters; empty where it cannot be shown.
+    #[serde(default)]
+    pub text: String,
+}
+
+impl RowProblem {
+    /// An entry of a folder that was left out.
+    pub fn of_entry(code: Code, message: String) -> RowProblem {
+        RowProblem { row: 0, line: 0, code, message, file: String::new(), text: String::new() }
+    }
+
+    /// The same as a problem with its place.
+    pub fn problem(&self) -> Problem {
+        let mut problem = Problem::new(self.code, self.message.clone()).row(self.row);
+        if self.line > 0 {
+            problem = problem.line(self.line);
+        }
+        if !self.file.is_empty() {
+            problem.place.file = Some(self.file.clone());
+        }
+        problem
+    }
+}
+
+/// All rows of a data set that one thing is wrong with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct RowClass {
+    /// What is wrong.
+    pub code: Code,
+    /// Rows, those that the decision makes usable included.
+    pub rows: u64,
+    /// The first of them.
+    pub first: RowProblem,
+    /// Decisions that make sense, the usual one first; empty where there is nothing to decide.
+    pub choices: Vec<RowAction>,
+    /// The job's decision, else the default; none where only the user can tell.
+    pub decision: Option<RowAction>,
+}
+
+/// Rows that say the same as an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Duplicates {
+    /// How many.
+    pub rows: u64,
+    /// False where there are more different rows than `limits::ROWS_COMPARED`: then there may be more.
+    pub exact: bool,
 }
 
 /// Facts of a data set.
@@ -280,8 +332,12 @@ pub struct RowProblem {
 pub struct DatasetFacts {
     /// "jsonl", "json", "text".
     pub container: String,
-    /// Layout of the rows: "alpaca", "messages", "text".
+    /// Layout of the rows: "alpaca", "prompt_answer", "messages", "sharegpt", "text", "preference", "labelled".
     pub format: String,
+    /// The stage that this layout is for; none where a later version brings it.
+    pub stage: Option<Stage>,
+    /// What a column means (as in `data.columns`) to its name: as recognised, or as the job says.
+    pub mapping: BTreeMap<String, String>,
     /// Records.
     pub rows: u64,
     /// Records that can be trained on.
@@ -290,10 +346,14 @@ pub struct DatasetFacts {
     pub splits: Vec<String>,
     /// Column names in order of appearance.
     pub columns: Vec<String>,
-    /// The first `limits::LISTED_ROW_PROBLEMS` unusable rows.
+    /// The first `limits::LISTED_ROW_PROBLEMS` rows with something wrong.
     pub problems: Vec<RowProblem>,
     /// All unusable rows by code.
     pub problem_counts: BTreeMap<String, u64>,
+    /// The same by class, with what can be done; in the order of their first rows.
+    pub classes: Vec<RowClass>,
+    /// Rows that say the same as an earlier one; they are used.
+    pub duplicates: Duplicates,
     /// Bytes on disk.
     pub bytes: u64,
     /// Every row was looked at; false after a first look at a large data set.
@@ -385,7 +445,7 @@ pub struct TokenFacts {
     pub notes: Vec<String>,
     /// Lengths of the training records.
     #[serde(default)]
-    pub survey: crate::rows::Survey,
+    pub survey: crate::look::Survey,
 }
 
 /// A device of the machine.

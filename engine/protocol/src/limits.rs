@@ -22,6 +22,10 @@ pub const TOKENIZER_BYTES: u64 = 256 * 1024 * 1024;
 pub const NAME_BYTES: usize = 200;
 /// Row problems listed one by one in an inspection; all are counted.
 pub const LISTED_ROW_PROBLEMS: usize = 100;
+/// Characters of a row's own text in a report: enough to find it by, few enough for a line of a table.
+pub const ROW_TEXT: usize = 200;
+/// Different rows remembered to count repeated ones: 32 MiB of hashes; beyond it the count is a lower bound.
+pub const ROWS_COMPARED: usize = 1 << 20;
 /// Step events a trainer keeps until the supervisor has journaled them.
 pub const UNACKNOWLEDGED_STEPS: usize = 4096;
 /// Crashes in a row, without a new step, after which a job fails.

@@ -46,7 +46,7 @@ pub(super) fn list(path: &Path) -> Outcome<Listing> {
             None => listing.files.push(entry),
             Some((code, why)) => {
                 let message = format!("{} was left out: {why}", shown(&entry));
-                listing.skipped.push(RowProblem { row: 0, line: 0, code, message });
+                listing.skipped.push(RowProblem::of_entry(code, message));
             }
         }
     }

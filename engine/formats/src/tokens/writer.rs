@@ -5,7 +5,7 @@ use super::{Cache, FILES, FileFacts, Header, NOTES, Set, VERSION};
 use crate::model_folder::{pretty, put};
 use crate::sample::Sample;
 use protocol::facts::{SetFacts, TokenFacts};
-use protocol::rows::Survey;
+use protocol::look::Survey;
 use protocol::{Code, Outcome, Problem};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use super::read::{self, Looked};
 use crate::process::{DONE, REFUSED};
 use formats::dataset::{Content, Mark, Record, Records, Row};
 use protocol::facts::RowProblem;
-use protocol::rows::{FoundRow, LookAtRows, RowLine, RowPage, RowsAsk};
+use protocol::look::{FoundRow, LookAtRows, RowLine, RowPage, RowsAsk};
 use protocol::{Code, Outcome, Problem, limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{BufRead, Read, Write};

@@ -3,6 +3,7 @@
 //!
 //! Not here: how formats are parsed (crate `formats`); the training process, which only maps a cache.
 
+mod feed;
 mod preview;
 mod rules;
 mod source;

@@ -1,10 +1,11 @@
 //! One record as the trainer will see it: its tokens, which of them the loss counts, which are left out.
 
+use super::rules::options;
 use super::source::{Texts, TokenizerSource};
 use crate::verb::Lines;
 use formats::dataset::{self, Content, Record, Row};
 use formats::sample::{Cut, Sampler, Settings, Whole};
-use protocol::facts::{Preview, PreviewToken};
+use protocol::facts::{Preview, PreviewToken, RowProblem};
 use protocol::{Code, JobSpec, Outcome, Problem};
 use std::io::Write;
 use std::ops::Range;
@@ -13,13 +14,10 @@ use std::ops::Range;
 pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut Lines<W>) -> Outcome<Preview> {
     let record = match find(spec, row, lines)? {
         Row::Record(record) => record,
-        Row::Problem(found) => {
-            let problem = Problem::new(found.code, found.message).row(found.row).line(found.line);
-            return Ok(unusable(row, problem));
-        }
+        Row::Problem(found) => return Ok(unusable(row, found.problem())),
     };
     let source = TokenizerSource::of(&spec.model)?;
-    let ready = source.open(&std::env::temp_dir(), || Texts::of(&spec.data.train, &options(spec)))?;
+    let ready = source.open(&std::env::temp_dir(), || Texts::of(&spec.data.train, &options(&spec.data)?))?;
     let words = &ready.words;
     let settings = Settings {
         stage: spec.stage,
@@ -37,12 +35,8 @@ pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut 
     }
 }
 
-fn options(spec: &JobSpec) -> dataset::Options {
-    dataset::Options { columns: spec.data.columns.clone() }
-}
-
 fn find<W: Write>(spec: &JobSpec, row: u64, lines: &mut Lines<W>) -> Outcome<Row> {
-    let mut records = dataset::read(&spec.data.train, &options(spec))?;
+    let mut records = dataset::read(&spec.data.train, &options(&spec.data)?)?;
     let mut seen = 0;
     while let Some(next) = records.next() {
         let next = next?;
@@ -81,7 +75,12 @@ fn shown(sampler: &Sampler, record: &Record, whole: Whole) -> Preview {
         text: whole.text,
         length: length as u64,
         truncated: problem.as_ref().is_some_and(|problem| problem.code == Code::RowTooLong),
-        problems: problem.map(|problem| problem.row(record.row)).into_iter().collect(),
+        problems: record
+            .converted
+            .iter()
+            .map(RowProblem::problem)
+            .chain(problem.map(|problem| problem.row(record.row)))
+            .collect(),
     }
 }
 
@@ -89,7 +88,7 @@ fn tokens(sampler: &Sampler, record: &Record, whole: &Whole, out: Range<usize>) 
     // Of a window of plain text the first token predicts nothing.
     let window = match record.content {
         Content::Text(_) => sampler.window(),
-        Content::Messages(_) => usize::MAX,
+        _ => usize::MAX,
     };
     let mut start = 0;
     let parts = whole.sample.ids.iter().zip(&whole.sample.trained).zip(&whole.ends).enumerate();
