@@ -11,6 +11,7 @@ mod files;
 mod layout;
 mod lines;
 mod rules;
+mod said;
 mod sniff;
 mod stream;
 mod text;

@@ -7,11 +7,13 @@ mod answers;
 mod messages;
 mod parts;
 mod preference;
+mod quick;
 mod recognise;
 mod roles;
 mod tools;
 mod values;
 
+pub(super) use quick::Quick;
 pub(super) use recognise::{Probe, by_columns};
 pub(super) use values::{add_columns, parse};
 
@@ -163,5 +165,7 @@ pub(super) fn plain_text(text: String) -> Result<Content, Bad> {
     Ok(Content::Text(text))
 }
 
+#[cfg(test)]
+mod quick_tests;
 #[cfg(test)]
 mod tests;

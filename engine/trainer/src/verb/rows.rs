@@ -243,7 +243,7 @@ fn bare(row: u64, problem: Option<RowProblem>) -> RowLine {
 }
 
 fn row_problem(record: &Record, code: Code, message: String) -> RowProblem {
-    RowProblem { row: record.row, line: record.line, code, message }
+    RowProblem { row: record.row, line: record.line, code, message, file: String::new(), text: String::new() }
 }
 
 /// The beginnings of what is asked and of what is answered.

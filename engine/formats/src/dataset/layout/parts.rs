@@ -7,7 +7,7 @@ use minijinja::value::ValueKind;
 use protocol::Code;
 
 /// Columns that hold media in data sets that have them.
-const MEDIA_COLUMNS: [&str; 6] = ["images", "image", "audios", "audio", "videos", "video"];
+pub(super) const MEDIA_COLUMNS: [&str; 6] = ["images", "image", "audios", "audio", "videos", "video"];
 
 /// What the parts of a message say.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! How the job file says that data is read.
 
-use formats::dataset::Options;
+use formats::dataset::{self, Options, Records};
 use protocol::job::DataSpec;
-use protocol::{Code, Outcome, Problem};
+use protocol::{Code, JobSpec, Outcome, Problem};
 
 /// What a job says of its data. Errors: `NotSupported` for an encoding that comes later, by name.
 pub fn options(data: &DataSpec) -> Outcome<Options> {
@@ -11,6 +11,11 @@ pub fn options(data: &DataSpec) -> Outcome<Options> {
         return Err(Problem::new(Code::NotSupported, what).field("data.encoding").remedy("convert the file to UTF-8"));
     }
     Ok(Options { columns: data.columns.clone(), rows: data.rows.clone(), roles: data.roles.clone() })
+}
+
+/// The training records of a job.
+pub fn records(spec: &JobSpec) -> Outcome<Records> {
+    dataset::read(&spec.data.train, &options(&spec.data)?)
 }
 
 #[cfg(test)]
