@@ -1,26 +1,36 @@
-//! Data sets: JSON lines, JSON arrays and plain text, decided by content; rows of alpaca's layout, of OpenAI's messages, or
-//! of plain text. Files are streamed: one record of at most 16 MiB is in memory at a time.
+//! Data sets: JSON lines and other JSON, separated values, Parquet, Arrow and plain text, decided by content; rows of
+//! alpaca's layout, of OpenAI's messages, or of plain text. Files are streamed: one record of at most 16 MiB, or one batch
+//! of a table, is in memory at a time.
 //!
 //! Not here: what is learnt from a record (`sample`), which records are evaluated on (`anneal-trainer read`).
 
 mod array;
+mod arrow;
+mod cells;
+mod columns;
+mod csv;
+mod encoding;
 mod files;
 mod layout;
 mod lines;
+mod object;
+mod parquet;
 mod sniff;
 mod stream;
 mod text;
+mod thrift;
 
-pub use files::files;
+pub use files::{DataFile, files};
 
 use crate::template::Turn;
 use layout::Layout;
+use minijinja::Value;
 use protocol::facts::{DatasetFacts, RowProblem};
 use protocol::{Code, Outcome, Problem, limits};
-use sniff::Container;
+use sniff::{Container, Kind};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
-use stream::{Raw, Source};
+use stream::{Body, Raw, Source};
 
 /// Rows looked at to find the layout; a data set whose first thousand rows are all unknown is unknown.
 const PROBED: usize = 1000;
@@ -32,6 +42,8 @@ const COLUMNS: usize = 1000;
 pub struct Options {
     /// Role (prompt, answer, system, text, messages) to column; empty = by the rows themselves.
     pub columns: BTreeMap<String, String>,
+    /// Encoding of text files that are not UTF-8, as confirmed; None or "utf-8" = as they are.
+    pub encoding: Option<String>,
 }
 
 /// A usable record.
@@ -72,7 +84,8 @@ pub enum Row {
 /// Streams records in the order of the files.
 pub struct Records {
     paths: Vec<PathBuf>,
-    container: Container,
+    files: Vec<DataFile>,
+    kinds: Vec<Kind>,
     layout: Option<Layout>,
     skipped: VecDeque<RowProblem>,
     source: Option<Source>,
@@ -85,7 +98,8 @@ pub struct Records {
 }
 
 /// Streams the records of files and folders. Errors: `FileEmpty`, `FormatUnknown`, `NotSupported` and `CodeInFile` by
-/// content, `LayoutUnknown` naming the columns, `SettingInvalid` for unknown roles.
+/// content, `EncodingUnconfirmed` with the way to confirm it, `LayoutUnknown` naming the columns, `SettingInvalid` for
+/// unknown roles and encodings.
 pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
     let mut all = Vec::new();
     let mut skipped = VecDeque::new();
@@ -95,24 +109,30 @@ pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
         skipped.extend(listing.skipped);
     }
     let mapped = Layout::mapped(&options.columns)?;
-    let (container, bytes_total) = one_container(&all)?;
+    let encoding = encoding::named(options.encoding.as_deref())?;
+    let kinds = all.iter().map(|file| sniff::kind(&file.path, encoding)).collect::<Outcome<Vec<Kind>>>()?;
+    if all.is_empty() {
+        return Err(Problem::new(Code::FileEmpty, "there is no data file"));
+    }
+    let only_text = kinds.iter().all(|kind| kind.container == Container::Text);
     let mut records = Records {
-        paths: all,
-        container,
+        paths: all.iter().map(|file| file.path.clone()).collect(),
+        files: all,
+        bytes_total: kinds.iter().map(|kind| kind.length).sum(),
+        kinds,
         layout: None,
         skipped,
         source: None,
         file: 0,
         row: 0,
         bytes_before: 0,
-        bytes_total,
         columns: Vec::new(),
         failed: false,
     };
-    records.layout = Some(match (container, mapped) {
-        (Container::Text, _) => Layout::plain(),
-        (_, Some(layout)) => layout,
-        _ => records.probe()?,
+    records.layout = Some(match mapped {
+        _ if only_text => Layout::plain(),
+        Some(layout) => layout,
+        None => records.probe()?,
     });
     Ok(records)
 }
@@ -121,11 +141,11 @@ pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
 pub fn inspect(path: &Path, options: &Options) -> Outcome<DatasetFacts> {
     let mut records = read(&[path.to_owned()], options)?;
     let mut facts = DatasetFacts {
-        container: records.container.name().into(),
+        container: records.containers(),
         format: records.layout.as_ref().map(|l| l.name().to_owned()).unwrap_or_default(),
         rows: 0,
         usable_rows: 0,
-        splits: files::splits(&records.paths),
+        splits: files::splits(records.files.iter()),
         columns: Vec::new(),
         problems: Vec::new(),
         problem_counts: BTreeMap::new(),
@@ -145,29 +165,6 @@ pub fn inspect(path: &Path, options: &Options) -> Outcome<DatasetFacts> {
     facts.rows = records.row;
     facts.columns = records.columns;
     Ok(facts)
-}
-
-fn one_container(paths: &[PathBuf]) -> Outcome<(Container, u64)> {
-    let mut found: Option<(Container, &Path)> = None;
-    let mut bytes = 0;
-    for path in paths {
-        let (container, length) = sniff::container(path)?;
-        bytes += length;
-        match found {
-            Some((first, other)) if first != container => {
-                let what = format!("{} is {}, {} is {}", shown(other), first.name(), shown(path), container.name());
-                return Err(Problem::new(Code::LayoutUnknown, what)
-                    .why("the files of one data set must be of one kind")
-                    .file(path)
-                    .remedy("give files of one kind, or make several jobs"));
-            }
-            _ => found = Some((container, path)),
-        }
-    }
-    match found {
-        Some((container, _)) => Ok((container, bytes)),
-        None => Err(Problem::new(Code::FileEmpty, "there is no data file")),
-    }
 }
 
 /// A file's name for messages, escaped.
@@ -195,7 +192,25 @@ impl Iterator for Records {
 impl Records {
     /// Bytes read so far and in all, for progress.
     pub fn progress(&self) -> (u64, u64) {
-        (self.bytes_before + self.source.as_ref().map_or(0, Source::position), self.bytes_total)
+        // What is decoded on the way may be longer than what is on disk.
+        let length = self.kinds.get(self.file).map_or(0, |kind| kind.length);
+        (self.bytes_before + self.source.as_ref().map_or(0, Source::position).min(length), self.bytes_total)
+    }
+
+    /// The files with the split each belongs to, in their order.
+    pub fn files(&self) -> &[DataFile] {
+        &self.files
+    }
+
+    /// Names of the containers of the files, each once.
+    fn containers(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for kind in &self.kinds {
+            if !names.contains(&kind.container.name()) {
+                names.push(kind.container.name());
+            }
+        }
+        names.join(", ")
     }
 
     /// The files that are read, in their order; `Record::file` counts them.
@@ -207,10 +222,11 @@ impl Records {
         let Some(raw) = self.next_raw()? else { return Ok(None) };
         self.row += 1;
         let line = raw.line;
-        let content = match raw.bytes.and_then(|bytes| self.content(bytes)) {
+        let content = match raw.body.and_then(|body| self.content(body, line)) {
             Ok(content) => content,
             Err((code, what)) => {
-                let message = format!("{}, line {line}: {what}", shown(&self.paths[self.file]));
+                let counts = self.kinds[self.file].container.counts();
+                let message = format!("{}, {counts} {line}: {what}", shown(&self.paths[self.file]));
                 return Ok(Some(Row::Problem(RowProblem { row: self.row, line, code, message })));
             }
         };
@@ -222,29 +238,23 @@ impl Records {
         loop {
             if self.source.is_none() {
                 let Some(path) = self.paths.get(self.file) else { return Ok(None) };
-                self.source = Some(Source::open(path, self.container)?);
+                self.source = Some(Source::open(path, &self.kinds[self.file])?);
             }
             let Some(source) = &mut self.source else { return Ok(None) };
             if let Some(raw) = source.next()? {
                 return Ok(Some(raw));
             }
-            self.bytes_before += source.position();
+            self.bytes_before += self.kinds[self.file].length;
             self.source = None;
             self.file += 1;
         }
     }
 
-    fn content(&mut self, bytes: Vec<u8>) -> Result<Content, (Code, String)> {
-        let text = String::from_utf8(bytes).map_err(|e| {
-            (
-                Code::RowNotUtf8,
-                format!("not UTF-8: byte {} of the row begins no character", e.utf8_error().valid_up_to()),
-            )
-        })?;
-        if self.container == Container::Text {
-            return layout::plain_text(text);
-        }
-        let row = layout::parse(&text)?;
+    fn content(&mut self, body: Body, line: u64) -> Result<Content, (Code, String)> {
+        let row = match row(body, line, &self.kinds[self.file])? {
+            Ok(row) => row,
+            Err(text) => return layout::plain_text(text),
+        };
         layout::add_columns(&row, &mut self.columns, COLUMNS)?;
         match &self.layout {
             Some(layout) => layout.content(&row),
@@ -254,33 +264,42 @@ impl Records {
 
     /// The layout of the first row that has a known one; nothing is consumed.
     fn probe(&mut self) -> Outcome<Layout> {
-        let path = self.paths[0].clone();
-        let mut source = Source::open(&path, self.container)?;
         let (mut columns, mut foreign, mut first) = (Vec::new(), None, None);
         let mut rows = 0;
-        while let Some(raw) = source.next()?.filter(|_| rows < PROBED) {
-            rows += 1;
-            let parsed = raw.bytes.and_then(|bytes| {
-                let text = String::from_utf8(bytes).map_err(|_| (Code::RowNotUtf8, "not UTF-8".to_owned()))?;
-                layout::parse(&text)
-            });
-            match parsed {
-                Ok(row) => match Layout::of(&row) {
-                    Ok(layout) => return Ok(layout),
-                    Err(name) => {
-                        foreign = foreign.or(name);
-                        let _ = layout::add_columns(&row, &mut columns, COLUMNS);
+        for (path, kind) in self.paths.iter().zip(&self.kinds).filter(|(_, kind)| kind.container != Container::Text) {
+            let mut source = Source::open(path, kind)?;
+            while rows < PROBED {
+                let Some(raw) = source.next()? else { break };
+                rows += 1;
+                match raw.body.and_then(|body| row(body, raw.line, kind)) {
+                    Ok(Ok(row)) => match Layout::of(&row) {
+                        Ok(layout) => return Ok(layout),
+                        Err(name) => {
+                            foreign = foreign.or(name);
+                            let _ = layout::add_columns(&row, &mut columns, COLUMNS);
+                        }
+                    },
+                    Ok(Err(_)) => {}
+                    Err((_, what)) => {
+                        first.get_or_insert(format!("{} {}: {what}", kind.container.counts(), raw.line));
                     }
-                },
-                Err((_, what)) => {
-                    first.get_or_insert(format!("line {}: {what}", raw.line));
                 }
             }
         }
+        let path = &self.paths[0];
         if rows == 0 {
-            return Err(Problem::new(Code::FileEmpty, "the file is empty: it has no rows").file(&path));
+            return Err(Problem::new(Code::FileEmpty, "the file is empty: it has no rows").file(path));
         }
-        Err(layout::unknown(&columns, foreign, first).file(&path))
+        Err(layout::unknown(&columns, foreign, first).file(path))
+    }
+}
+
+/// A record as a row of named columns, or the plain text that it is.
+fn row(body: Body, line: u64, kind: &Kind) -> Result<Result<Value, String>, (Code, String)> {
+    match body {
+        Body::Row(row) => Ok(Ok(row)),
+        Body::Json(bytes) => layout::parse(&encoding::text(bytes, line, kind.encoding)?).map(Ok),
+        Body::Text(bytes) => encoding::text(bytes, line, kind.encoding).map(Err),
     }
 }
 

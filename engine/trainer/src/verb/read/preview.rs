@@ -38,7 +38,7 @@ pub fn preview<W: Write>(spec: &JobSpec, row: u64, max_length: u32, lines: &mut 
 }
 
 fn options(spec: &JobSpec) -> dataset::Options {
-    dataset::Options { columns: spec.data.columns.clone() }
+    dataset::Options { columns: spec.data.columns.clone(), encoding: Some(spec.data.encoding.clone()) }
 }
 
 fn find<W: Write>(spec: &JobSpec, row: u64, lines: &mut Lines<W>) -> Outcome<Row> {

@@ -95,7 +95,7 @@ impl Request<'_> {
     }
 
     fn options(&self) -> dataset::Options {
-        dataset::Options { columns: self.spec.data.columns.clone() }
+        dataset::Options { columns: self.spec.data.columns.clone(), encoding: Some(self.spec.data.encoding.clone()) }
     }
 
     fn feed_all<W: Write>(
