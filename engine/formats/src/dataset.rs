@@ -1,34 +1,45 @@
-//! Data sets: JSON lines, JSON arrays and plain text, decided by content; rows are conversations, prompts and answers,
-//! preference pairs, labelled answers or plain text, under any of the usual names. Files are streamed: one record of at most
-//! 16 MiB is in memory at a time.
+//! Data sets: JSON lines and other JSON, separated values, Parquet, Arrow and plain text, decided by content; rows are
+//! conversations, prompts and answers, preference pairs, labelled answers or plain text, under any of the usual names. Files
+//! are streamed: one record of at most 16 MiB, or one batch of a table, is in memory at a time.
 //!
 //! Not here: what is learnt from a record (`sample`), which records are evaluated on (`anneal-trainer read`).
 
 mod array;
+mod arrow;
+mod cells;
+mod columns;
+mod csv;
+mod encoding;
 mod excerpt;
 mod facts;
 mod files;
 mod layout;
 mod lines;
+mod meaning;
+mod object;
+mod parquet;
+mod place;
 mod rules;
 mod said;
 mod sniff;
 mod stream;
+mod sweep;
 mod text;
+mod thrift;
 
-pub use facts::inspect;
-pub use files::files;
+pub use facts::{inspect, inspect_within};
+pub use files::{DataFile, files};
+pub use meaning::{Meaning, RawRow};
+pub use place::Mark;
 pub use rules::{Rules, Tally};
 
 use crate::template::Turn;
-use layout::{Bad, Layout, Probe, Reading};
 use protocol::facts::RowProblem;
 use protocol::job::RowAction;
 use protocol::{Code, Outcome, Problem};
-use sniff::Container;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stream::{Raw, Source};
 
 /// Rows looked at to find the layout; a data set whose first thousand rows are all unknown is unknown.
@@ -45,6 +56,8 @@ pub struct Options {
     pub rows: BTreeMap<String, RowAction>,
     /// Names of roles to known ones, as `data.roles` of a job.
     pub roles: BTreeMap<String, String>,
+    /// Encoding of text files that are not UTF-8, as confirmed; None or "utf-8" = as they are.
+    pub encoding: Option<String>,
 }
 
 /// A usable record.
@@ -111,75 +124,34 @@ pub enum Row {
 
 /// Streams records in the order of the files.
 pub struct Records {
-    paths: Vec<PathBuf>,
-    container: Container,
-    layout: Option<Layout>,
+    meaning: Arc<Meaning>,
     skipped: VecDeque<RowProblem>,
     source: Option<Source>,
     file: usize,
     row: u64,
+    /// Rows of the file that is being read.
+    rows_of_file: u64,
     bytes_before: u64,
-    bytes_total: u64,
     columns: Vec<String>,
-    rules: Rules,
     failed: bool,
 }
 
-/// Streams the records of files and folders. Errors: `FileEmpty`, `FormatUnknown`, `NotSupported` and `CodeInFile` by
-/// content, `LayoutUnknown` naming the columns, `SettingInvalid` for what the options cannot mean.
+/// Streams the records of files and folders. Of a folder that has a split to train on, its other splits are no part.
+/// Errors: `FileEmpty`, `FormatUnknown`, `NotSupported` and `CodeInFile` by content, `EncodingUnconfirmed` with the way to
+/// confirm it, `LayoutUnknown` naming the columns, `SettingInvalid` for what the options cannot mean.
 pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
     let mut all = Vec::new();
     let mut skipped = VecDeque::new();
     for path in paths {
         let listing = files::list(path)?;
-        all.extend(listing.files);
+        all.extend(files::trained(&listing.files));
         skipped.extend(listing.skipped);
     }
-    let (rules, mapped) = (Rules::of(options)?, layout::by_columns(&options.columns)?);
-    let (container, bytes_total) = one_container(&all)?;
-    let mut records = Records {
-        paths: all,
-        container,
-        layout: None,
-        skipped,
-        source: None,
-        file: 0,
-        row: 0,
-        bytes_before: 0,
-        bytes_total,
-        columns: Vec::new(),
-        rules,
-        failed: false,
-    };
-    records.layout = Some(match (container, mapped) {
-        (Container::Text, _) => Layout::plain(),
-        (_, Some(layout)) => layout,
-        _ => records.probe()?.changed(&options.columns)?,
-    });
-    Ok(records)
-}
-
-fn one_container(paths: &[PathBuf]) -> Outcome<(Container, u64)> {
-    let mut found: Option<(Container, &Path)> = None;
-    let mut bytes = 0;
-    for path in paths {
-        let (container, length) = sniff::container(path)?;
-        bytes += length;
-        match found {
-            Some((first, other)) if first != container => {
-                let what = format!("{} is {}, {} is {}", shown(other), first.name(), shown(path), container.name());
-                return Err(Problem::new(Code::LayoutUnknown, what)
-                    .why("the files of one data set must be of one kind")
-                    .file(path)
-                    .remedy("give files of one kind, or make several jobs"));
-            }
-            _ => found = Some((container, path)),
-        }
+    if all.is_empty() {
+        return Err(Problem::new(Code::FileEmpty, "there is no data file"));
     }
-    match found {
-        Some((container, _)) => Ok((container, bytes)),
-        None => Err(Problem::new(Code::FileEmpty, "there is no data file")),
-    }
+    let meaning = Arc::new(Meaning::of(all, options)?);
+    Ok(Records::new(meaning, skipped))
 }
 
 /// A file's name for messages, escaped.
@@ -205,101 +177,56 @@ impl Iterator for Records {
 }
 
 impl Records {
+    fn new(meaning: Arc<Meaning>, skipped: VecDeque<RowProblem>) -> Records {
+        let (source, columns) = (None, Vec::new());
+        Records { meaning, skipped, source, file: 0, row: 0, rows_of_file: 0, bytes_before: 0, columns, failed: false }
+    }
+
     /// Bytes read so far and in all, for progress.
     pub fn progress(&self) -> (u64, u64) {
-        (self.bytes_before + self.source.as_ref().map_or(0, Source::position), self.bytes_total)
+        // What is decoded on the way may be longer than what is on disk.
+        let length = self.meaning.kinds.get(self.file).map_or(0, |kind| kind.length);
+        (self.bytes_before + self.source.as_ref().map_or(0, Source::position).min(length), self.meaning.bytes())
     }
 
     /// The files that are read, in their order; `Record::file` counts them.
-    pub fn paths(&self) -> &[PathBuf] {
-        &self.paths
+    pub fn files(&self) -> &[DataFile] {
+        &self.meaning.files
+    }
+
+    /// How the rows are understood, to be shared by whoever looks at `raw` ones.
+    pub fn meaning(&self) -> &Arc<Meaning> {
+        &self.meaning
+    }
+
+    /// The next row before it is looked at; none at the end, where entries that were left out may be told by `next`.
+    pub fn raw(&mut self) -> Outcome<Option<RawRow>> {
+        let Some(raw) = self.next_raw()? else { return Ok(None) };
+        self.row += 1;
+        Ok(Some(RawRow { raw, file: self.file, row: self.row }))
     }
 
     fn advance(&mut self) -> Outcome<Option<Row>> {
-        let Some(raw) = self.next_raw()? else { return Ok(None) };
-        self.row += 1;
-        let (line, begins, ends) = (raw.line, raw.begins, raw.ends);
-        let (read, bytes) = match raw.bytes {
-            Ok(bytes) => (self.content(&bytes), bytes),
-            Err(bad) => (Err(bad), Vec::new()),
-        };
-        Ok(Some(match read {
-            Err(bad) => Row::Problem(self.problem(line, bad, &bytes)),
-            Ok((content, converted)) => {
-                let converted = converted.into_iter().map(|bad| self.problem(line, bad, &bytes)).collect();
-                Row::Record(Record { file: self.file, row: self.row, line, begins, ends, content, converted })
-            }
-        }))
-    }
-
-    /// What is wrong with the row that is being read.
-    fn problem(&self, line: u64, (code, what): Bad, bytes: &[u8]) -> RowProblem {
-        let path = &self.paths[self.file];
-        let message = format!("{}, line {line}: {what}", shown(path));
-        let (file, text) = (path.display().to_string(), excerpt::excerpt(bytes));
-        RowProblem { row: self.row, line, code, message, file, text }
+        let Some(raw) = self.raw()? else { return Ok(None) };
+        Ok(Some(self.meaning.row_with(raw, &mut self.columns)))
     }
 
     fn next_raw(&mut self) -> Outcome<Option<Raw>> {
         loop {
             if self.source.is_none() {
-                let Some(path) = self.paths.get(self.file) else { return Ok(None) };
-                self.source = Some(Source::open(path, self.container)?);
+                let Some(file) = self.meaning.files.get(self.file) else { return Ok(None) };
+                self.source = Some(Source::open(&file.path, &self.meaning.kinds[self.file])?);
+                self.rows_of_file = 0;
             }
             let Some(source) = &mut self.source else { return Ok(None) };
             if let Some(raw) = source.next()? {
+                self.rows_of_file += 1;
                 return Ok(Some(raw));
             }
-            self.bytes_before += source.position();
+            self.bytes_before += self.meaning.kinds[self.file].length;
             self.source = None;
             self.file += 1;
         }
-    }
-
-    fn content(&mut self, bytes: &[u8]) -> Result<(Content, Vec<Bad>), Bad> {
-        let mut reading = Reading::new(&self.rules);
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => Cow::Borrowed(text),
-            Err(e) => {
-                let what = format!("not UTF-8: byte {} of the row begins no character", e.valid_up_to());
-                reading.convert((Code::RowNotUtf8, what))?;
-                Cow::Owned(excerpt::windows_1252(bytes))
-            }
-        };
-        if self.container == Container::Text {
-            return Ok((layout::plain_text(text.into_owned())?, reading.converted));
-        }
-        let row = layout::parse(&text)?;
-        layout::add_columns(&row, &mut self.columns, COLUMNS)?;
-        let Some(layout) = &self.layout else { return Err((Code::LayoutUnknown, "the layout is not known".into())) };
-        Ok((layout.content(&row, &mut reading)?, reading.converted))
-    }
-
-    /// The layout of the first row that has a known one; nothing is consumed.
-    fn probe(&mut self) -> Outcome<Layout> {
-        let path = self.paths[0].clone();
-        let mut source = Source::open(&path, self.container)?;
-        let (mut probe, mut rows) = (Probe::default(), 0);
-        while let Some(raw) = source.next()?.filter(|_| rows < PROBED) {
-            rows += 1;
-            let parsed = raw.bytes.and_then(|bytes| match String::from_utf8(bytes) {
-                Ok(text) => layout::parse(&text),
-                // Columns have names of ASCII as a rule; what the rest says is no matter here.
-                Err(e) => layout::parse(&excerpt::windows_1252(e.as_bytes())),
-            });
-            match parsed {
-                Ok(row) => {
-                    if let Some(layout) = probe.row(&row, COLUMNS) {
-                        return Ok(layout);
-                    }
-                }
-                Err((_, what)) => probe.unread(raw.line, &what),
-            }
-        }
-        if rows == 0 {
-            return Err(Problem::new(Code::FileEmpty, "the file is empty: it has no rows").file(&path));
-        }
-        probe.end().map_err(|problem| problem.file(&path))
     }
 }
 

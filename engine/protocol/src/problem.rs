@@ -68,6 +68,8 @@ pub enum Code {
     RowNotJson,
     /// A row is not UTF-8.
     RowNotUtf8,
+    /// The file is not UTF-8, and nobody has said which encoding it is in.
+    EncodingUnconfirmed,
     /// A row is longer than the length limit.
     RowTooLong,
     /// A row is no object with named columns.

@@ -1,60 +1,173 @@
 //! Facts of a data set: every row is looked at, classes of what is wrong are counted, and rows that repeat an earlier one.
 
+use super::meaning::{Meaning, RawRow};
 use super::rules::{Rules, Tally};
-use super::{Content, Options, Record, Records, Row, files, read};
+use super::sniff::{Container, Kind};
+use super::stream::Source;
+use super::sweep::{Ended, Sweep, Swept};
+use super::{COLUMNS, Content, Options, Record, Row, files};
+use hashbrown::HashSet;
 use protocol::facts::{DatasetFacts, Duplicates, RowProblem};
 use protocol::{Outcome, limits};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Facts of a data set under these decisions. Errors: those of `read`, a failed read.
 pub fn inspect(path: &Path, options: &Options) -> Outcome<DatasetFacts> {
-    let mut records = read(&[path.to_owned()], options)?;
-    let (mut facts, mut seen) = (blank(&records), Seen::default());
-    let mut tally = Tally::new(Rules::of(options)?);
-    for row in records.by_ref() {
-        match row? {
-            Row::Record(record) => {
-                facts.usable_rows += 1;
-                facts.duplicates.rows += u64::from(seen.is_again(&record));
-                for converted in record.converted {
-                    tally.add(&converted);
-                    list(&mut facts.problems, converted);
-                }
-            }
-            Row::Problem(problem) => {
-                *facts.problem_counts.entry(problem.code.name()).or_default() += 1;
-                tally.add(&problem);
-                list(&mut facts.problems, problem);
-            }
-        }
-    }
-    facts.rows = records.row;
-    facts.classes = tally.classes().to_vec();
-    facts.duplicates.exact = !seen.is_full();
-    facts.mapping = records.layout.as_ref().map(|layout| layout.mapping(&records.columns)).unwrap_or_default();
-    facts.columns = records.columns;
-    Ok(facts)
+    inspect_within(path, options, u64::MAX, &mut |_, _| Ok(()))
 }
 
-fn blank(records: &Records) -> DatasetFacts {
-    let layout = records.layout.as_ref();
+/// The same of about the first `most` bytes; `progress` is told bytes looked at and in all, and may end it.
+pub fn inspect_within(
+    path: &Path,
+    options: &Options,
+    most: u64,
+    progress: &mut dyn FnMut(u64, u64) -> Outcome<()>,
+) -> Outcome<DatasetFacts> {
+    let listing = files::list(path)?;
+    let meaning = Arc::new(Meaning::of(files::trained(&listing.files), options)?);
+    let mut look = Look::new(&meaning, Tally::new(Rules::of(options)?));
+    look.facts.splits = files::splits(listing.files.iter());
+    listing.skipped.into_iter().for_each(|entry| look.problem(entry));
+    for file in 0..meaning.files.len() {
+        if look.bytes >= most {
+            look.facts.complete = false;
+            break;
+        }
+        match meaning.kinds[file] {
+            Kind { container: Container::Jsonl, encoding: None, .. } => look.sweep(file, most, progress)?,
+            _ => look.one_by_one(file, most, progress)?,
+        }
+    }
+    Ok(look.end())
+}
+
+/// What was seen of a data set so far.
+struct Look<'a> {
+    meaning: &'a Arc<Meaning>,
+    facts: DatasetFacts,
+    tally: Tally,
+    seen: Seen,
+    columns: Vec<String>,
+    bytes: u64,
+}
+
+impl<'a> Look<'a> {
+    fn new(meaning: &'a Arc<Meaning>, tally: Tally) -> Look<'a> {
+        let (facts, seen, columns) = (blank(meaning), Seen::default(), Vec::new());
+        Look { meaning, facts, tally, seen, columns, bytes: 0 }
+    }
+
+    /// A file of JSON lines, by all cores.
+    fn sweep(&mut self, file: usize, most: u64, progress: &mut dyn FnMut(u64, u64) -> Outcome<()>) -> Outcome<()> {
+        let (meaning, columns) = (self.meaning, self.columns.clone());
+        let sweep = Sweep { layout: &meaning.layout, rules: &meaning.rules, columns: &columns };
+        let (left, total) = (most.saturating_sub(self.bytes), meaning.bytes());
+        let mut lines = 0;
+        let ended = sweep.file(&meaning.files[file].path, left, |swept| {
+            self.swept(file, lines, &swept);
+            lines += swept.lines;
+            progress(self.bytes.min(total), total)
+        })?;
+        self.facts.complete &= ended == Ended::Whole;
+        Ok(())
+    }
+
+    fn swept(&mut self, file: usize, lines: u64, swept: &Swept) {
+        for name in &swept.columns {
+            if self.columns.len() < COLUMNS && !self.columns.contains(name) {
+                self.columns.push(name.clone());
+            }
+        }
+        // Every kind has its first row among those that are told.
+        let mut left = swept.counts.clone();
+        for found in &swept.found {
+            let (row, line) = (self.facts.rows + found.row, lines + found.line + 1);
+            let problem = self.meaning.problem(file, row, line, found.bad.clone(), found.text.clone());
+            if let Some(count) = left.remove(&(found.bad.0, found.converted)) {
+                self.tally.add_rows(&problem, count);
+                if !found.converted {
+                    *self.facts.problem_counts.entry(found.bad.0.name()).or_default() += count;
+                }
+            }
+            list(&mut self.facts.problems, problem);
+        }
+        self.facts.rows += swept.rows;
+        self.facts.usable_rows += swept.usable;
+        self.facts.duplicates.rows += swept.hashes.iter().map(|hash| u64::from(self.seen.is_again(*hash))).sum::<u64>();
+        self.bytes += swept.bytes;
+    }
+
+    /// A file of another container.
+    fn one_by_one(&mut self, file: usize, most: u64, progress: &mut dyn FnMut(u64, u64) -> Outcome<()>) -> Outcome<()> {
+        let (before, total) = (self.bytes, self.meaning.bytes());
+        let mut source = Source::open(&self.meaning.files[file].path, &self.meaning.kinds[file])?;
+        while let Some(raw) = source.next()? {
+            self.facts.rows += 1;
+            let raw = RawRow { raw, file, row: self.facts.rows };
+            match self.meaning.row_with(raw, &mut self.columns) {
+                Row::Record(record) => self.record(record),
+                Row::Problem(problem) => self.problem(problem),
+            }
+            self.bytes = before + source.position().min(self.meaning.kinds[file].length);
+            if self.facts.rows.is_multiple_of(256) {
+                progress(self.bytes, total)?;
+            }
+            if self.bytes >= most && self.bytes < total {
+                self.facts.complete = false;
+                return Ok(());
+            }
+        }
+        self.bytes = before + self.meaning.kinds[file].length;
+        progress(self.bytes, total)
+    }
+
+    fn record(&mut self, record: Record) {
+        self.facts.usable_rows += 1;
+        // Blocks of a text are no rows of somebody's.
+        if record.begins && record.ends {
+            let again = hash(&record.content).is_some_and(|hash| self.seen.is_again(hash));
+            self.facts.duplicates.rows += u64::from(again);
+        }
+        for converted in record.converted {
+            self.tally.add(&converted);
+            list(&mut self.facts.problems, converted);
+        }
+    }
+
+    fn problem(&mut self, problem: RowProblem) {
+        *self.facts.problem_counts.entry(problem.code.name()).or_default() += 1;
+        self.tally.add(&problem);
+        list(&mut self.facts.problems, problem);
+    }
+
+    fn end(mut self) -> DatasetFacts {
+        self.facts.classes = self.tally.classes().to_vec();
+        self.facts.duplicates.exact = !self.seen.is_full();
+        self.facts.mapping = self.meaning.layout.mapping(&self.columns);
+        self.facts.columns = self.columns;
+        self.facts
+    }
+}
+
+fn blank(meaning: &Meaning) -> DatasetFacts {
     DatasetFacts {
-        container: records.container.name().into(),
-        format: layout.map(|layout| layout.name().to_owned()).unwrap_or_default(),
-        stage: layout.and_then(|layout| layout.stage()),
+        container: meaning.containers(),
+        format: meaning.layout.name().to_owned(),
+        stage: meaning.layout.stage(),
         mapping: BTreeMap::new(),
         rows: 0,
         usable_rows: 0,
-        splits: files::splits(&records.paths),
+        splits: Vec::new(),
         columns: Vec::new(),
         problems: Vec::new(),
         problem_counts: BTreeMap::new(),
         classes: Vec::new(),
         duplicates: Duplicates::default(),
-        bytes: records.bytes_total,
+        bytes: meaning.bytes(),
         complete: true,
     }
 }
@@ -72,12 +185,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// True where a record says what one before it said. Blocks of a text are no rows of somebody's.
-    fn is_again(&mut self, record: &Record) -> bool {
-        if !(record.begins && record.ends) {
-            return false;
-        }
-        let Some(hash) = hash(&record.content) else { return false };
+    /// True where a record says what one before it said.
+    fn is_again(&mut self, hash: u128) -> bool {
         if self.is_full() {
             return self.hashes.contains(&hash);
         }

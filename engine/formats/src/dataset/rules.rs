@@ -21,6 +21,11 @@ impl Rules {
         Ok(Rules { rows: options.rows.clone(), roles: options.roles.clone() })
     }
 
+    /// True where the job names roles.
+    pub(super) fn has_roles(&self) -> bool {
+        !self.roles.is_empty()
+    }
+
     /// True where rows of this class are converted.
     pub fn converts(&self, code: Code) -> bool {
         self.decision(code) == Some(RowAction::Convert)
@@ -47,13 +52,18 @@ impl Tally {
 
     /// Counts a row.
     pub fn add(&mut self, row: &RowProblem) {
+        self.add_rows(row, 1);
+    }
+
+    /// Counts so many rows of a class, of which this is the first.
+    pub fn add_rows(&mut self, row: &RowProblem, rows: u64) {
         if let Some(class) = self.classes.iter_mut().find(|class| class.code == row.code) {
-            class.rows += 1;
+            class.rows += rows;
             return;
         }
         let choices = Class::of(row.code).map_or_else(Vec::new, |class| class.choices.to_vec());
         let decision = self.rules.decision(row.code);
-        self.classes.push(RowClass { code: row.code, rows: 1, first: row.clone(), choices, decision });
+        self.classes.push(RowClass { code: row.code, rows, first: row.clone(), choices, decision });
     }
 
     /// True where a row of this class stops a job.

@@ -167,7 +167,7 @@ impl Sweep<'_> {
     /// The full look at a row: what was converted, or why it is no record.
     fn look(&self, line: &[u8], columns: &mut Vec<String>) -> Result<Vec<Bad>, Bad> {
         let mut reading = Reading::new(self.rules);
-        let text = super::text_of(line, &mut reading)?;
+        let text = super::meaning::text_of(line, 0, None, &mut reading)?;
         let row = parse(&text)?;
         add_columns(&row, columns, COLUMNS)?;
         self.layout.content(&row, &mut reading)?;

@@ -1,10 +1,17 @@
 //! Data sets as people have them.
 
+use super::sniff::Container;
 use super::*;
 use proptest::prelude::*;
 use protocol::facts::DatasetFacts;
 use protocol::limits;
 use std::io::Write as _;
+
+mod encodings;
+mod folders;
+mod json;
+mod separated;
+mod tables;
 
 fn corpus(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/hostile").join(path)
@@ -157,7 +164,7 @@ fn rows_that_say_nothing_known_are_named_by_their_columns() {
     for (row, word) in [
         (r#"{"frage":"a","antwort":"b"}"#, "frage, antwort"),
         (r#"["a"]"#, "no row is an object"),
-        ("{\n  \"a\": {\n \"b\": 1\n }\n}\n", "one JSON object"),
+        ("{\n  \"a\": {\n \"b\": 1\n }\n}\n", "nothing known: a"),
     ] {
         let problem = facts("a.json", row).unwrap_err();
         assert_eq!(problem.code, Code::LayoutUnknown, "{row}: {problem}");
@@ -183,12 +190,9 @@ fn named_columns_are_used_and_wrong_names_refused() {
 #[test]
 fn other_files_are_called_by_their_name() {
     for (file, code, word) in [
-        ("D31_bomb.parquet", Code::NotSupported, "size"),
+        ("D31_bomb.parquet", Code::TooLarge, "limit"),
         ("D32_zip_slip.zip", Code::NotSupported, "not supported"),
         ("D33_zip_bomb.zip", Code::NotSupported, "not supported"),
-        ("D28_ragged.csv", Code::NotSupported, "CSV"),
-        ("D29_open_quote.csv", Code::NotSupported, "CSV"),
-        ("ok/plain.parquet", Code::NotSupported, "Parquet"),
         ("D16_pickle_bin/pytorch_model.bin", Code::NotSupported, "zip"),
         ("D_ok_model/model.safetensors", Code::FormatUnknown, "weights"),
     ] {
@@ -202,15 +206,16 @@ fn other_files_are_called_by_their_name() {
         (b"%PDF-1.7", Code::FormatUnknown),
         (b"\x89PNG\r\n", Code::FormatUnknown),
         (b"<!DOCTYPE html><html>", Code::FormatUnknown),
-        (b"\xff\xfea\0b\0", Code::FormatUnknown),
+        (b"\xff\xfea\0b\0", Code::EncodingUnconfirmed),
         (b"a\0b", Code::FormatUnknown),
-        (b"ARROW1\0\0", Code::NotSupported),
+        (b"ARROW1\0\0", Code::FileTruncated),
+        (b"PAR1", Code::FileTruncated),
     ] {
         assert_eq!(facts("a.jsonl", bytes).unwrap_err().code, code, "{bytes:?}");
     }
     let saved = Dropped::new("state.json", "{}");
     saved.add("data-00000-of-00001.arrow", "ARROW1");
-    assert_eq!(saved.facts().unwrap_err().code, Code::NotSupported);
+    assert_eq!(saved.facts().unwrap_err().code, Code::FileTruncated);
 }
 
 #[test]
@@ -242,15 +247,13 @@ fn odd_names_are_files_like_any_other() {
 }
 
 #[test]
-fn files_of_different_kinds_are_not_mixed() {
+fn files_of_different_kinds_are_one_data_set() {
     let dropped = Dropped::new("a.jsonl", r#"{"text":"a"}"#);
     dropped.add("b.txt", "Just words.\n");
+    dropped.add("c.csv", "id,text\n1,b\n2,c\n");
     dropped.add("README.md", "# ignored");
-    assert!(dropped.facts().unwrap_err().sentence().contains("one kind"));
-    std::fs::remove_file(dropped.dir.path().join("b.txt")).unwrap();
-    dropped.add("train.jsonl", r#"{"text":"b"}"#);
     let facts = dropped.facts().unwrap();
-    assert_eq!((facts.usable_rows, facts.splits), (2, vec!["train".to_owned()]));
+    assert_eq!((facts.rows, facts.usable_rows, facts.container.as_str()), (4, 4, "jsonl, text, csv"));
 }
 
 #[test]
@@ -357,7 +360,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_end_in_facts_or_a_refusal(bytes in prop::collection::vec(any::<u8>(), 0..300), ending in "(jsonl|json|txt|csv)") {
+    fn any_bytes_end_in_facts_or_a_refusal(bytes in prop::collection::vec(any::<u8>(), 0..300), ending in "(jsonl|json|txt|csv|tsv)") {
         let _ = facts(&format!("a.{ending}"), bytes);
     }
 

@@ -66,7 +66,14 @@ impl CacheWriter {
             fs::create_dir(&path).map_err(|e| Problem::io(&e, "making a folder", &path))?;
         }
         let sets = [Spool::create(&temporary.path, Set::Train)?, Spool::create(&temporary.path, Set::Evaluation)?];
-        Ok(CacheWriter { head, parent: parent.to_owned(), temporary, sets, notes: Vec::new(), survey: Survey::default() })
+        Ok(CacheWriter {
+            head,
+            parent: parent.to_owned(),
+            temporary,
+            sets,
+            notes: Vec::new(),
+            survey: Survey::default(),
+        })
     }
 
     /// Folder inside the cache that keeps the tokenizer files; copy or train them into it before `finish`.

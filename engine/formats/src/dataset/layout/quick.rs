@@ -71,7 +71,9 @@ impl Quick {
     /// True where the row is usable as it is and has no column that has not been met yet.
     pub fn is_plain(&self, row: &str) -> bool {
         // Halves of a character escaped alone are no text, which a parser that keeps nothing does not see.
-        if memchr::memmem::find(row.as_bytes(), br"\ud").is_some() || memchr::memmem::find(row.as_bytes(), br"\uD").is_some() {
+        if memchr::memmem::find(row.as_bytes(), br"\ud").is_some()
+            || memchr::memmem::find(row.as_bytes(), br"\uD").is_some()
+        {
             return false;
         }
         let mut parser = serde_json::Deserializer::from_str(row);
