@@ -7,6 +7,7 @@ use crate::history::History;
 use crate::machine::Cards;
 use crate::rows::RowsReader;
 use crate::{intake, machine, supervisor, trainer_call};
+use formats::dataset::Options;
 use protocol::facts::{ItemFacts, Kind, MachineFacts, Preview, TokenFacts};
 use protocol::job::{EvaluationData, Stage};
 use protocol::link::{Answer, Request};
@@ -95,7 +96,12 @@ impl Engine {
 
     /// Facts of dropped paths.
     pub fn inspect(&self, paths: &[PathBuf]) -> Vec<ItemFacts> {
-        intake::inspect(paths)
+        self.inspect_under(paths, &Options::default())
+    }
+
+    /// Facts of dropped paths, data under what the user has decided so far.
+    pub fn inspect_under(&self, paths: &[PathBuf], options: &Options) -> Vec<ItemFacts> {
+        intake::inspect(paths, options)
     }
 
     /// One record as the trainer will see it. `row` counts from 1, over all training files.
@@ -381,7 +387,10 @@ impl Engine {
         machine: &MachineFacts,
         on_line: OnLine,
     ) -> Outcome<(TokenFacts, plan::Model)> {
-        if intake::inspect(std::slice::from_ref(&path.to_owned())).iter().any(|i| i.kind == Kind::Adapter) {
+        if intake::inspect(std::slice::from_ref(&path.to_owned()), &Options::default())
+            .iter()
+            .any(|i| i.kind == Kind::Adapter)
+        {
             return Err(Problem::new(Code::NotSupported, "a job cannot start from an adapter")
                 .file(path)
                 .remedy("merge it first with `anneal export --format safetensors`, then train the merged folder"));
@@ -600,10 +609,10 @@ fn sketch(spec: &JobSpec) -> Outcome<protocol::facts::ModelConfig> {
 
 /// Text rows are learnt whole; anything else is a conversation.
 fn stage_of(data: &Path) -> Outcome<Stage> {
-    let item = intake::inspect(&[data.to_owned()]).into_iter().next();
+    let item = intake::inspect(&[data.to_owned()], &Options::default()).into_iter().next();
     match item {
-        Some(ItemFacts { dataset: Some(d), problem: None, .. }) if d.format == "text" => Ok(Stage::Pretrain),
-        Some(ItemFacts { dataset: Some(_), problem: None, .. }) => Ok(Stage::Sft),
+        // Rows that cannot be used are shown as such by a preview, and refuse an evaluation by themselves.
+        Some(ItemFacts { dataset: Some(d), .. }) if d.usable_rows > 0 => Ok(d.stage.unwrap_or(Stage::Sft)),
         Some(ItemFacts { problem: Some(problem), .. }) => Err(problem),
         _ => Err(Problem::new(Code::FormatUnknown, "this is not a data set").file(data)),
     }

@@ -6,24 +6,26 @@ use formats::adapter::Adapter;
 use formats::dataset;
 use formats::model_folder::ModelFolder;
 use protocol::facts::{DatasetFacts, ItemFacts, Kind};
+use protocol::job::RowAction;
 use protocol::{Code, Problem};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Facts of each path, in the order given. A path that cannot be used is `Kind::Unknown` with a problem; never an error.
-pub fn inspect(paths: &[PathBuf]) -> Vec<ItemFacts> {
-    paths.iter().map(|path| one(path)).collect()
+/// Facts of each path, in the order given; data under these decisions. A path that cannot be used is `Kind::Unknown` with a
+/// problem; never an error.
+pub fn inspect(paths: &[PathBuf], options: &dataset::Options) -> Vec<ItemFacts> {
+    paths.iter().map(|path| one(path, options)).collect()
 }
 
-fn one(path: &Path) -> ItemFacts {
+fn one(path: &Path, options: &dataset::Options) -> ItemFacts {
     if path.to_str().is_none() {
         return item(path, Kind::Unknown, Some(no_text(path)));
     }
     match start(path) {
-        Ok(Dropped::Folder) => folder(path),
-        Ok(Dropped::File(start)) => file(path, &start),
+        Ok(Dropped::Folder) => folder(path, options),
+        Ok(Dropped::File(start)) => file(path, &start, options),
         Err(problem) => item(path, Kind::Unknown, Some(problem)),
     }
 }
@@ -74,7 +76,7 @@ fn start(path: &Path) -> Result<Dropped, Problem> {
     }
 }
 
-fn folder(path: &Path) -> ItemFacts {
+fn folder(path: &Path, options: &dataset::Options) -> ItemFacts {
     let has = |name: &str| path.join(name).symlink_metadata().is_ok();
     if has("manifest.json") && has("state.json") {
         return weights(path, Kind::Checkpoint, has("adapter_config.json"));
@@ -97,7 +99,7 @@ fn folder(path: &Path) -> ItemFacts {
             .remedy("give a model folder: config.json, *.safetensors and tokenizer.json together");
         return item(path, Kind::Unknown, Some(problem));
     }
-    data(path)
+    data(path, options)
 }
 
 fn weights(path: &Path, kind: Kind, adapter: bool) -> ItemFacts {
@@ -120,7 +122,7 @@ fn weight_file(path: &Path) -> Option<String> {
         .min()
 }
 
-fn file(path: &Path, start: &[u8]) -> ItemFacts {
+fn file(path: &Path, start: &[u8], options: &dataset::Options) -> ItemFacts {
     match formats::kind::refused(start) {
         Some(problem) => item(path, Kind::Unknown, Some(problem.file(path))),
         None if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
@@ -131,15 +133,17 @@ fn file(path: &Path, start: &[u8]) -> ItemFacts {
                 Some(Problem::new(Code::FileMalformed, what).file(path).remedy("fetch the file again")),
             )
         }
-        None => data(path),
+        None => data(path, options),
     }
 }
 
-/// A folder without one data file is no data set; one with rows that cannot be used still is.
-fn data(path: &Path) -> ItemFacts {
-    match dataset::inspect(path, &dataset::Options::default()) {
+/// A folder without one data file is no data set; one with rows that cannot be used still is. A class of rows that only the
+/// user can decide on is told as the problem a job without a decision would meet.
+fn data(path: &Path, options: &dataset::Options) -> ItemFacts {
+    match dataset::inspect(path, options) {
         Ok(facts) => {
-            let problem = (facts.usable_rows == 0).then(|| unusable(path, &facts));
+            let problem = dataset::Rules::of(options).map(|rules| undecided(path, &facts, rules));
+            let problem = problem.unwrap_or_else(Some);
             ItemFacts { dataset: Some(facts), ..item(path, Kind::Dataset, problem) }
         }
         Err(problem) => {
@@ -149,6 +153,20 @@ fn data(path: &Path) -> ItemFacts {
             };
             item(path, kind, Some(problem))
         }
+    }
+}
+
+/// What stops a job on these rows: that there are none, unless a decision could change that, or a class without a decision.
+fn undecided(path: &Path, facts: &DatasetFacts, rules: dataset::Rules) -> Option<Problem> {
+    let mut tally = dataset::Tally::new(rules);
+    facts.classes.iter().for_each(|class| tally.add_class(class));
+    let refusal = tally.refusal(facts.rows);
+    let mendable = facts.classes.iter().any(|class| {
+        tally.stops(class.code) && class.choices.iter().any(|way| matches!(way, RowAction::Map | RowAction::Convert))
+    });
+    match refusal {
+        Some(problem) if mendable || facts.usable_rows > 0 => Some(problem),
+        _ => (facts.usable_rows == 0).then(|| unusable(path, facts)),
     }
 }
 
@@ -188,7 +206,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn inspected(path: PathBuf) -> ItemFacts {
-        inspect(&[path]).remove(0)
+        inspect(&[path], &dataset::Options::default()).remove(0)
     }
 
     fn code(facts: &ItemFacts) -> Option<Code> {
@@ -261,5 +279,48 @@ mod tests {
         std::fs::create_dir(dir.path().join("loose")).unwrap();
         std::fs::write(dir.path().join("loose/model.safetensors"), "x").unwrap();
         assert_eq!(code(&inspected(dir.path().join("loose"))), Some(Code::ConfigInvalid));
+    }
+
+    #[test]
+    fn a_damaged_row_is_a_problem_with_ways_out_until_the_user_decides() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        std::fs::write(&path, "{\"text\": \"a\"}\n{\"text\": \"b\"}\nnot json\n").unwrap();
+        let facts = inspected(path.clone());
+        let problem = facts.problem.unwrap();
+        assert_eq!((facts.kind, problem.code, problem.place.line), (Kind::Dataset, Code::RowNotJson, Some(3)));
+        assert_eq!(problem.ways[0].set["data.rows.row_not_json"], "skip");
+        assert_eq!(facts.dataset.unwrap().usable_rows, 2);
+        let mut options = dataset::Options::default();
+        options.rows.insert("row_not_json".into(), RowAction::Skip);
+        let facts = inspect(&[path.clone()], &options).remove(0);
+        assert_eq!((facts.problem, facts.dataset.unwrap().problem_counts["row_not_json"]), (None, 1));
+        options.rows.insert("row_not_json".into(), RowAction::Convert);
+        assert_eq!(code(&inspect(&[path], &options).remove(0)), Some(Code::SettingInvalid));
+    }
+
+    #[test]
+    fn rows_that_a_decision_would_make_usable_are_told_by_their_class() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        let row = r#"{"messages": [{"role": "customer", "content": "q"}, {"role": "assistant", "content": "a"}]}"#;
+        std::fs::write(&path, row).unwrap();
+        assert_eq!(code(&inspected(path.clone())), Some(Code::UnknownRole));
+        std::fs::write(&path, row.replace("customer", "user").replace("\"a\"", "\"\"")).unwrap();
+        assert_eq!(code(&inspected(path)), Some(Code::NoUsableRows));
+    }
+
+    #[test]
+    fn damaged_rows_of_the_hostile_set_are_named_by_file_line_and_reason() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/hostile");
+        for (file, words) in [
+            ("D25_bad_line.jsonl", ["line 3", "not JSON", "1 of 5 rows"]),
+            ("D26_not_utf8.jsonl", ["line 2", "UTF-8", "convert"]),
+            ("D27_mixed_shape.jsonl", ["line 4", "not an object", "1 of 5 rows"]),
+            ("D36_deep.jsonl", ["line 2", "nested", "skip"]),
+        ] {
+            let sentence = inspected(corpus.join(file)).problem.unwrap().sentence();
+            assert!(sentence.contains(file) && words.iter().all(|word| sentence.contains(word)), "{sentence}");
+        }
     }
 }

@@ -622,7 +622,6 @@ impl JobSpec {
         {
             return bad("run", "more than one of run.epochs, run.steps and run.tokens is given; give one".into());
         }
-        crate::rows::check(&self.data.rows, &self.data.roles)?;
         self.check_numbers()
     }
 

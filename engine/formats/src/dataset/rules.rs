@@ -31,9 +31,14 @@ impl Rules {
         self.decision(code) == Some(RowAction::Convert)
     }
 
-    /// What happens to rows of a class; none where only the user can tell. What speaks of no row is passed over.
+    /// What happens to rows of a class; none where only the user can tell. What speaks of an entry of a folder is passed
+    /// over; damage of no class stops a job too.
     fn decision(&self, code: Code) -> Option<RowAction> {
-        Class::of(code).map_or(Some(RowAction::Skip), |class| class.decision(&self.rows))
+        match (Class::of(code), code) {
+            (Some(class), _) => class.decision(&self.rows),
+            (None, Code::PathOutside | Code::NotSupported | Code::FormatUnknown) => Some(RowAction::Skip),
+            (None, _) => None,
+        }
     }
 }
 
@@ -64,6 +69,11 @@ impl Tally {
         let choices = Class::of(row.code).map_or_else(Vec::new, |class| class.choices.to_vec());
         let decision = self.rules.decision(row.code);
         self.classes.push(RowClass { code: row.code, rows, first: row.clone(), choices, decision });
+    }
+
+    /// Counts a class that was counted elsewhere, under the decision of these rules.
+    pub fn add_class(&mut self, class: &RowClass) {
+        self.classes.push(RowClass { decision: self.rules.decision(class.code), ..class.clone() });
     }
 
     /// True where a row of this class stops a job.

@@ -111,7 +111,9 @@ export class Draft {
   /** Takes what was looked at: a model replaces the one there is, data is added. */
   add(items: ItemFacts[]): void {
     for (const item of items) {
-      if (item.problem || item.kind === "unknown" || item.kind === "adapter") {
+      // Data with rows that only a person can decide on is of use: the decision is taken on its card.
+      const undecided = item.dataset?.classes.some((c) => c.code === item.problem?.code) ?? false;
+      if ((item.problem && !undecided) || item.kind === "unknown" || item.kind === "adapter") {
         this.refused = [...this.refused.filter((r) => r.path !== item.path), item];
       } else if (item.kind === "dataset") {
         this.data = [...this.data.filter((d) => d.path !== item.path), item];

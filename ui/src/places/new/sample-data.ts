@@ -17,8 +17,10 @@ export const MODEL: ItemFacts = {
 export const DATA: ItemFacts = {
   path: "/d/support.jsonl", kind: "dataset",
   dataset: {
-    container: "jsonl", format: "messages", rows: 100, usable_rows: 98, splits: ["train"], columns: ["messages"], bytes: 4096,
-    problems: [{ row: 7, line: 7, code: "empty_answer", message: "the answer is empty" }], problem_counts: { empty_answer: 2 },
+    container: "jsonl", format: "messages", stage: "sft", mapping: { messages: "messages" }, rows: 100, usable_rows: 98, splits: ["train"], columns: ["messages"], bytes: 4096,
+    problems: [{ row: 7, line: 7, code: "empty_answer", message: "the answer is empty", file: "/d/support.jsonl", text: "{}" }], problem_counts: { empty_answer: 2 },
+    classes: [{ code: "empty_answer", rows: 2, first: { row: 7, line: 7, code: "empty_answer", message: "the answer is empty", file: "/d/support.jsonl", text: "{}" }, choices: ["skip", "refuse"], decision: "skip" }],
+    duplicates: { rows: 0, exact: true },
   },
 };
 

@@ -29,10 +29,12 @@ impl Role {
 
     /// By the name that data sets give it.
     fn known(name: &str) -> Option<Role> {
-        Some(match name.trim().to_ascii_lowercase().as_str() {
+        let name = name.trim().to_ascii_lowercase();
+        // "chatbot" is "bot", and so on.
+        Some(match name.strip_prefix("chat").unwrap_or(&name) {
             "system" | "developer" => Role::System,
             "user" | "human" | "prompter" => Role::User,
-            "assistant" | "gpt" | "bot" | "chatgpt" | "chatbot" | "model" | "ai" | "bard" | "bing" => Role::Assistant,
+            "assistant" | "gpt" | "bot" | "model" | "ai" | "bard" | "bing" => Role::Assistant,
             "tool" | "observation" | "function" | "ipython" | "tool_response" | "tool_result" | "tool_results"
             | "function_response" | "function-response" => Role::Tool,
             "function_call" | "function-call" | "tool_call" | "tool-call" | "tool_calls" => Role::FunctionCall,

@@ -2,6 +2,7 @@
 
 use crate::dataset::{Content, Conversation, Options, Record, Row, Rules, Tally, inspect, read};
 use crate::template::Turn;
+use proptest::prelude::*;
 use protocol::Code;
 use protocol::facts::DatasetFacts;
 use protocol::job::{RowAction, Stage};
@@ -77,9 +78,13 @@ const CHAT: &str =
 #[test]
 fn sharegpt_keys_with_openai_role_names_and_all_other_mixtures_are_the_same_messages() {
     for (who, what) in [("from", "value"), ("role", "content"), ("from", "content"), ("role", "value")] {
-        for (user, assistant) in
-            [("user", "assistant"), ("human", "gpt"), ("Human", "bot"), ("user", "chatgpt"), ("user", "model")]
-        {
+        for (user, assistant) in [
+            ("user", "assistant"),
+            ("human", "gpt"),
+            ("Human", "bot"),
+            ("user", concat!("chat", "gpt")),
+            ("user", "model"),
+        ] {
             for column in ["messages", "conversations", "conversation"] {
                 let row = format!(
                     r#"{{"{column}":[{{"{who}":"system","{what}":"s"}},{{"{who}":"{user}","{what}":"q"}},{{"{who}":"{assistant}","{what}":"a"}}]}}"#
@@ -429,3 +434,60 @@ fn tools_that_are_no_json_are_told_and_text_within_text_ends() {
         assert!(code == Code::WrongShape && what.contains("tools"), "{what}");
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_value_under_any_known_name_is_a_record_or_has_a_class(
+        columns in prop::collection::vec((0usize..NAMES.len(), 0usize..VALUES.len()), 1..5),
+        second in prop::collection::vec((0usize..NAMES.len(), 0usize..VALUES.len()), 0..5),
+    ) {
+        let row = |columns: &[(usize, usize)]| {
+            let fields: Vec<String> = columns.iter().map(|(name, value)| format!("\"{}\":{}", NAMES[*name], VALUES[*value])).collect();
+            format!("{{{}}}", fields.join(","))
+        };
+        let data = rows(&[row(&columns), row(&second)]);
+        if let Ok(facts) = inspect(data.file.path(), &data.options) {
+            let counted: u64 = facts.problem_counts.values().sum();
+            prop_assert_eq!(facts.rows, facts.usable_rows + counted);
+            prop_assert!(facts.classes.iter().all(|class| !class.choices.is_empty()), "{:?}", facts.classes);
+        }
+    }
+}
+
+/// Names that mean something, and values that rows have under them, rightly or not.
+const NAMES: [&str; 14] = [
+    "messages",
+    "conversations",
+    "instruction",
+    "input",
+    "output",
+    "prompt",
+    "text",
+    "chosen",
+    "rejected",
+    "label",
+    "tools",
+    "history",
+    "system",
+    "images",
+];
+const VALUES: [&str; 16] = [
+    "null",
+    "true",
+    "7",
+    "\"\"",
+    "\"x\"",
+    "\"[]\"",
+    "\"{\"",
+    "[]",
+    "{}",
+    "[[]]",
+    "[[\"a\",\"b\"]]",
+    "[{\"role\":\"user\",\"content\":\"q\"}]",
+    "[{\"from\":\"human\",\"value\":\"q\"},{\"from\":\"gpt\",\"value\":\"a\"}]",
+    "[{\"from\":\"function_call\",\"value\":\"{}\"}]",
+    "[{\"role\":\"assistant\",\"content\":[{\"type\":5},7,null]}]",
+    "[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"x\"}}]}]",
+];
