@@ -5,17 +5,14 @@
 
 use crate::history::History;
 use crate::machine::Cards;
-use crate::rows::RowsReader;
 use crate::{intake, machine, supervisor, trainer_call};
-use formats::dataset::Options;
-use protocol::facts::{ItemFacts, Kind, MachineFacts, Preview, TokenFacts};
+use protocol::facts::{MachineFacts, TokenFacts};
 use protocol::job::{EvaluationData, Stage};
 use protocol::link::{Answer, Request};
 use protocol::machine::{Checkup, MachineSample, Probe, Speeds};
 use protocol::plan::{ModelSource, Plan};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState, Labels, MetricRow};
-use protocol::look::LookAtRows;
 use protocol::verb::{self, Line};
 use protocol::{JobSpec, limits};
 use std::io::Read;
@@ -38,7 +35,7 @@ pub struct Engine {
     home: Home,
     /// `None` in an engine that only looks.
     history: Option<History>,
-    trainer: PathBuf,
+    pub(crate) trainer: PathBuf,
     cards: Cards,
     cancel: Arc<AtomicBool>,
 }
@@ -92,47 +89,6 @@ impl Engine {
         let mut facts = machine::facts(self.home.path());
         facts.devices.extend(self.cards.known().into_iter().flat_map(|probe| probe.devices));
         facts
-    }
-
-    /// Facts of dropped paths.
-    pub fn inspect(&self, paths: &[PathBuf]) -> Vec<ItemFacts> {
-        self.inspect_under(paths, &Options::default())
-    }
-
-    /// Facts of dropped paths, data under what the user has decided so far.
-    pub fn inspect_under(&self, paths: &[PathBuf], options: &Options) -> Vec<ItemFacts> {
-        intake::inspect(paths, options)
-    }
-
-    /// One record as the trainer will see it. `row` counts from 1, over all training files.
-    pub fn preview(&self, spec: &JobSpec, row: u64) -> Outcome<Preview> {
-        let max_length = self.row_limit(spec)?;
-        self.read(&verb::Read::Preview { spec: Box::new(spec.clone()), row, max_length }, &mut |_| {})
-    }
-
-    /// A reader of the rows that a job would learn from, to be asked while they are looked at.
-    pub fn rows(&self, spec: &JobSpec) -> Outcome<RowsReader> {
-        let max_length = self.row_limit(spec)?;
-        RowsReader::open(&self.trainer, &LookAtRows { spec: Box::new(spec.clone()), max_length })
-    }
-
-    /// Longest row of a job, in tokens.
-    fn row_limit(&self, spec: &JobSpec) -> Outcome<u32> {
-        let context = match &spec.model.path {
-            Some(path) => formats::model_folder::ModelFolder::open(path)?.config().context,
-            None => sketch(spec)?.context,
-        };
-        Ok(plan::max_length(spec, context).0)
-    }
-
-    /// The job that a look at a model and data alone means: answers are learnt, or texts as a whole.
-    pub fn look_job(model: &Path, data: &Path, max_length: Option<u32>) -> Outcome<JobSpec> {
-        let (model, data) = (absolute(model)?, absolute(data)?);
-        let mut spec = look_spec(model, data.clone(), stage_of(&data)?);
-        if let Some(limit) = max_length {
-            spec.data.max_length = protocol::job::Auto::Is(limit);
-        }
-        Ok(spec)
     }
 
     /// The complete plan of a job, for this machine or the one a file describes. Tokenises the data where no cache fits.
@@ -328,7 +284,7 @@ impl Engine {
         let adapter = adapter.map(absolute).transpose()?;
         let base = self.base_of(&model)?;
         let config = formats::model_folder::ModelFolder::open(base.as_deref().unwrap_or(&model))?.config().clone();
-        let mut spec = look_spec(base.clone().unwrap_or_else(|| model.clone()), data.clone(), stage_of(&data)?);
+        let mut spec = look_spec(base.clone().unwrap_or_else(|| model.clone()), data.clone(), self.stage_of(&data)?);
         spec.data.packing = false;
         // Tokens of a HOME that cannot be written live as long as the question.
         let passing = if self.home.is_writable() { None } else { Some(Passing::new()?) };
@@ -387,10 +343,7 @@ impl Engine {
         machine: &MachineFacts,
         on_line: OnLine,
     ) -> Outcome<(TokenFacts, plan::Model)> {
-        if intake::inspect(std::slice::from_ref(&path.to_owned()), &Options::default())
-            .iter()
-            .any(|i| i.kind == Kind::Adapter)
-        {
+        if intake::is_adapter(path) {
             return Err(Problem::new(Code::NotSupported, "a job cannot start from an adapter")
                 .file(path)
                 .remedy("merge it first with `anneal export --format safetensors`, then train the merged folder"));
@@ -480,7 +433,7 @@ impl Engine {
         Ok(facts)
     }
 
-    fn read<T: serde::de::DeserializeOwned>(&self, request: &verb::Read, on_line: OnLine) -> Outcome<T> {
+    pub(crate) fn read<T: serde::de::DeserializeOwned>(&self, request: &verb::Read, on_line: OnLine) -> Outcome<T> {
         self.call("read", request, on_line)
     }
 
@@ -576,7 +529,7 @@ pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
 }
 
 /// The spec of a look at data: everything else at its default.
-fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
+pub(crate) fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
     JobSpec {
         version: 1,
         name: None,
@@ -603,19 +556,8 @@ fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
 }
 
 /// A built-in shape before its vocabulary is known.
-fn sketch(spec: &JobSpec) -> Outcome<protocol::facts::ModelConfig> {
+pub(crate) fn sketch(spec: &JobSpec) -> Outcome<protocol::facts::ModelConfig> {
     plan::preset(spec.model.preset.as_deref().unwrap_or_default(), 512)
-}
-
-/// Text rows are learnt whole; anything else is a conversation.
-fn stage_of(data: &Path) -> Outcome<Stage> {
-    let item = intake::inspect(&[data.to_owned()], &Options::default()).into_iter().next();
-    match item {
-        // Rows that cannot be used are shown as such by a preview, and refuse an evaluation by themselves.
-        Some(ItemFacts { dataset: Some(d), .. }) if d.usable_rows > 0 => Ok(d.stage.unwrap_or(Stage::Sft)),
-        Some(ItemFacts { problem: Some(problem), .. }) => Err(problem),
-        _ => Err(Problem::new(Code::FormatUnknown, "this is not a data set").file(data)),
-    }
 }
 
 /// Reads a small text file. Errors: `TooLarge`, `FileMalformed` when it is not UTF-8, `FileUnreadable`.

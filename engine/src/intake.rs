@@ -6,26 +6,43 @@ use formats::adapter::Adapter;
 use formats::dataset;
 use formats::model_folder::ModelFolder;
 use protocol::facts::{DatasetFacts, ItemFacts, Kind};
-use protocol::job::RowAction;
-use protocol::{Code, Problem};
+use protocol::job::{DataSpec, RowAction};
+use protocol::{Code, Outcome, Problem};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Facts of each path, in the order given; data under these decisions. A path that cannot be used is `Kind::Unknown` with a
-/// problem; never an error.
-pub fn inspect(paths: &[PathBuf], options: &dataset::Options) -> Vec<ItemFacts> {
-    paths.iter().map(|path| one(path, options)).collect()
+/// How data is looked at: what the user says of it, and who opens it.
+struct Look<'a> {
+    data: &'a DataSpec,
+    facts: &'a dyn Fn(&Path) -> Outcome<DatasetFacts>,
 }
 
-fn one(path: &Path, options: &dataset::Options) -> ItemFacts {
+/// Facts of each path, in the order given; data under what a job says of it, looked at by `facts`. A path that cannot be used
+/// is `Kind::Unknown` with a problem; never an error.
+pub fn inspect(
+    paths: &[PathBuf],
+    data: &DataSpec,
+    facts: &dyn Fn(&Path) -> Outcome<DatasetFacts>,
+) -> Vec<ItemFacts> {
+    let look = Look { data, facts };
+    paths.iter().map(|path| one(path, &look)).collect()
+}
+
+/// True for a folder that holds an adapter alone; a checkpoint is more.
+pub fn is_adapter(path: &Path) -> bool {
+    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
+    has("adapter_config.json") && !(has("manifest.json") && has("state.json"))
+}
+
+fn one(path: &Path, look: &Look) -> ItemFacts {
     if path.to_str().is_none() {
         return item(path, Kind::Unknown, Some(no_text(path)));
     }
     match start(path) {
-        Ok(Dropped::Folder) => folder(path, options),
-        Ok(Dropped::File(start)) => file(path, &start, options),
+        Ok(Dropped::Folder) => folder(path, look),
+        Ok(Dropped::File(start)) => file(path, &start, look),
         Err(problem) => item(path, Kind::Unknown, Some(problem)),
     }
 }
@@ -76,7 +93,7 @@ fn start(path: &Path) -> Result<Dropped, Problem> {
     }
 }
 
-fn folder(path: &Path, options: &dataset::Options) -> ItemFacts {
+fn folder(path: &Path, look: &Look) -> ItemFacts {
     let has = |name: &str| path.join(name).symlink_metadata().is_ok();
     if has("manifest.json") && has("state.json") {
         return weights(path, Kind::Checkpoint, has("adapter_config.json"));
@@ -99,7 +116,7 @@ fn folder(path: &Path, options: &dataset::Options) -> ItemFacts {
             .remedy("give a model folder: config.json, *.safetensors and tokenizer.json together");
         return item(path, Kind::Unknown, Some(problem));
     }
-    data(path, options)
+    data(path, look)
 }
 
 fn weights(path: &Path, kind: Kind, adapter: bool) -> ItemFacts {
@@ -122,7 +139,7 @@ fn weight_file(path: &Path) -> Option<String> {
         .min()
 }
 
-fn file(path: &Path, start: &[u8], options: &dataset::Options) -> ItemFacts {
+fn file(path: &Path, start: &[u8], look: &Look) -> ItemFacts {
     match formats::kind::refused(start) {
         Some(problem) => item(path, Kind::Unknown, Some(problem.file(path))),
         None if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
@@ -133,16 +150,21 @@ fn file(path: &Path, start: &[u8], options: &dataset::Options) -> ItemFacts {
                 Some(Problem::new(Code::FileMalformed, what).file(path).remedy("fetch the file again")),
             )
         }
-        None => data(path, options),
+        None => data(path, look),
     }
 }
 
 /// A folder without one data file is no data set; one with rows that cannot be used still is. A class of rows that only the
 /// user can decide on is told as the problem a job without a decision would meet.
-fn data(path: &Path, options: &dataset::Options) -> ItemFacts {
-    match dataset::inspect(path, options) {
+fn data(path: &Path, look: &Look) -> ItemFacts {
+    match (look.facts)(path) {
         Ok(facts) => {
-            let problem = dataset::Rules::of(options).map(|rules| undecided(path, &facts, rules));
+            let options = dataset::Options {
+                rows: look.data.rows.clone(),
+                roles: look.data.roles.clone(),
+                ..dataset::Options::default()
+            };
+            let problem = dataset::Rules::of(&options).map(|rules| undecided(path, &facts, rules));
             let problem = problem.unwrap_or_else(Some);
             ItemFacts { dataset: Some(facts), ..item(path, Kind::Dataset, problem) }
         }
@@ -206,7 +228,17 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn inspected(path: PathBuf) -> ItemFacts {
-        inspect(&[path], &dataset::Options::default()).remove(0)
+        inspected_as(path, "{}")
+    }
+
+    /// Looked at here, without a process of its own. `data`: what the job says of it.
+    fn inspected_as(path: PathBuf, data: &str) -> ItemFacts {
+        let mut data: serde_json::Value = serde_json::from_str(data).unwrap();
+        data["train"] = serde_json::json!([]);
+        let data: DataSpec = serde_json::from_value(data).unwrap();
+        let (rows, roles) = (data.rows.clone(), data.roles.clone());
+        let options = dataset::Options { rows, roles, ..dataset::Options::default() };
+        inspect(&[path], &data, &|path| dataset::inspect(path, &options)).remove(0)
     }
 
     fn code(facts: &ItemFacts) -> Option<Code> {
@@ -291,12 +323,10 @@ mod tests {
         assert_eq!((facts.kind, problem.code, problem.place.line), (Kind::Dataset, Code::RowNotJson, Some(3)));
         assert_eq!(problem.ways[0].set["data.rows.row_not_json"], "skip");
         assert_eq!(facts.dataset.unwrap().usable_rows, 2);
-        let mut options = dataset::Options::default();
-        options.rows.insert("row_not_json".into(), RowAction::Skip);
-        let facts = inspect(&[path.clone()], &options).remove(0);
+        let facts = inspected_as(path.clone(), r#"{"rows": {"row_not_json": "skip"}}"#);
         assert_eq!((facts.problem, facts.dataset.unwrap().problem_counts["row_not_json"]), (None, 1));
-        options.rows.insert("row_not_json".into(), RowAction::Convert);
-        assert_eq!(code(&inspect(&[path], &options).remove(0)), Some(Code::SettingInvalid));
+        let facts = inspected_as(path, r#"{"rows": {"row_not_json": "convert"}}"#);
+        assert_eq!(code(&facts), Some(Code::SettingInvalid));
     }
 
     #[test]

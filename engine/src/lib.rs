@@ -10,6 +10,7 @@ pub mod fork;
 pub mod history;
 pub mod intake;
 pub mod live;
+pub mod looking;
 pub mod machine;
 pub mod queue;
 pub mod rows;

@@ -114,7 +114,7 @@ pub async fn cancel(shell: Shared<'_>, ask: Ask<asked::Token>) -> Outcome<()> {
 pub async fn inspect(shell: Shared<'_>, ask: Ask<asked::Paths>) -> Outcome<Vec<ItemFacts>> {
     let shell = Arc::clone(&shell);
     apart(move || {
-        let facts = shell.engine(|engine| Ok(engine.first_look(&ask.0.paths)))?;
+        let facts = shell.engine(|engine| engine.first_look(&ask.0.paths))?;
         let known = facts.iter().zip(&ask.0.paths).filter(|(item, _)| item.kind != Kind::Unknown);
         known.for_each(|(_, path)| shell.grants.recognise(path));
         Ok(facts)
@@ -136,7 +136,7 @@ pub async fn inspect_data<R: Runtime>(
         shell.grants.check(&path)?;
         shell.engine(|engine| {
             engine.cancelled_by(cancelled);
-            Ok(engine.inspect_data(&path, &data, &mut |line| drop(on_line.send(line.clone()))))
+            engine.inspect_data(&path, &data, &mut |line| drop(on_line.send(line.clone())))
         })
     })
     .await

@@ -29,6 +29,9 @@ pub enum Command {
         /// Models, data sets, checkpoints, adapters.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+        /// Read data another way: KEY=VALUE, as data.encoding=gb18030 or data.rows.row_not_json=skip.
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
     },
     /// Show one record as the trainer will see it.
     Preview {

@@ -183,9 +183,9 @@ fn ask(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
 /// The commands that need neither the history nor a HOME that can be written.
 fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
     match command {
-        Command::Inspect { paths } => inspect(engine, &paths, voice),
+        Command::Inspect { paths, set } => inspect(engine, &paths, &set, voice),
         Command::Preview { model, data, row, max_length } => {
-            let job = Engine::look_job(&model, &data, max_length)?;
+            let job = engine.look_job(&model, &data, max_length)?;
             let preview = engine.preview(&job, row)?;
             voice.answer(&preview, show::preview)
         }
@@ -210,8 +210,8 @@ fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
     }
 }
 
-fn inspect(engine: &Engine, paths: &[PathBuf], voice: Voice) -> Outcome<i32> {
-    let items = engine.inspect(paths);
+fn inspect(engine: &Engine, paths: &[PathBuf], changes: &[String], voice: Voice) -> Outcome<i32> {
+    let items = engine.inspect(paths, changes, &mut |line| voice.progress(line))?;
     let refused = items.iter().all(|i| i.problem.is_some());
     voice.answer(&items, |items| show::items(items))?;
     Ok(if refused { REFUSED } else { DONE })

@@ -47,7 +47,11 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
     let mut lines = Lines::new(std::io::stdout().lock());
     if verb == "rows" {
-        return ExitCode::from(rows::main(std::io::stdin().lock(), &mut lines));
+        // Not through the library's own buffer, in which a question could lie unseen.
+        return match rustix::io::dup(rustix::stdio::stdin()) {
+            Ok(input) => ExitCode::from(rows::main(std::fs::File::from(input), &mut lines)),
+            Err(e) => misused(usage("the questions cannot be read").why(e.to_string())),
+        };
     }
     let answer = match verb.to_str() {
         Some("read") => answered(&mut lines, read::main),

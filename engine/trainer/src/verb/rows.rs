@@ -12,7 +12,7 @@ use protocol::facts::RowProblem;
 use protocol::look::{FoundRow, LookAtRows, RowLine, RowPage, RowsAsk};
 use protocol::{Code, Outcome, Problem, limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_millis(900);
 const ASK_BYTES: u64 = limits::JOB_BYTES;
 
 /// Answers until the input ends. Returns the exit status.
-pub fn main<W: Write>(input: impl BufRead + AsFd, lines: &mut Lines<W>) -> u8 {
-    let mut input = input;
+pub fn main<W: Write>(input: impl Read + AsFd, lines: &mut Lines<W>) -> u8 {
+    let mut input = BufReader::new(input);
     let opened = line(&mut input).and_then(|first| match first {
         Some(text) => Session::open(super::request(&text[..])?),
         None => Err(Problem::new(Code::SettingInvalid, "nothing is asked")),
@@ -58,9 +58,9 @@ pub fn main<W: Write>(input: impl BufRead + AsFd, lines: &mut Lines<W>) -> u8 {
 }
 
 /// True where the input has something to say, or has ended.
-fn waits(input: &(impl BufRead + AsFd)) -> bool {
-    let mut fds = [PollFd::new(input, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+fn waits(input: &BufReader<impl Read + AsFd>) -> bool {
+    let mut fds = [PollFd::new(input.get_ref(), PollFlags::IN)];
+    !input.buffer().is_empty() || poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
 }
 
 fn line(input: &mut impl BufRead) -> Outcome<Option<Vec<u8>>> {
