@@ -53,7 +53,7 @@ pub struct Record {
     pub file: usize,
     /// Record over all files, from 1.
     pub row: u64,
-    /// Line where it starts, from 1.
+    /// Line where it starts, from 1; in tables without lines the row within the file.
     pub line: u64,
     /// A text begins here; false for the later blocks of a text file.
     pub begins: bool,
@@ -227,6 +227,7 @@ impl Records {
             Err((code, what)) => {
                 let counts = self.kinds[self.file].container.counts();
                 let message = format!("{}, {counts} {line}: {what}", shown(&self.paths[self.file]));
+                let line = if counts == "line" { line } else { 0 };
                 return Ok(Some(Row::Problem(RowProblem { row: self.row, line, code, message })));
             }
         };

@@ -216,7 +216,7 @@ pub struct RowProblem {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub struct DatasetFacts {
-    /// "jsonl", "json", "text".
+    /// "jsonl", "json", "csv", "tsv", "parquet", "arrow", "text"; several are separated by commas.
     pub container: String,
     /// Layout of the rows: "alpaca", "messages", "text".
     pub format: String,
@@ -224,7 +224,7 @@ pub struct DatasetFacts {
     pub rows: u64,
     /// Records that can be trained on.
     pub usable_rows: u64,
-    /// Names of splits found.
+    /// Splits that names of files and folders speak of: "train", "validation", "test".
     pub splits: Vec<String>,
     /// Column names in order of appearance.
     pub columns: Vec<String>,

@@ -6,7 +6,7 @@ import type { RowProblem } from "./RowProblem";
  */
 export type DatasetFacts = { 
 /**
- * "jsonl", "json", "text".
+ * "jsonl", "json", "csv", "tsv", "parquet", "arrow", "text"; several are separated by commas.
  */
 container: string, 
 /**
@@ -22,7 +22,7 @@ rows: number,
  */
 usable_rows: number, 
 /**
- * Names of splits found.
+ * Splits that names of files and folders speak of: "train", "validation", "test".
  */
 splits: Array<string>, 
 /**

@@ -16,12 +16,6 @@ pub struct Rules {
 impl Rules {
     /// The rules of a job. Errors: `SettingInvalid` for an unknown class, `NotSupported` for what comes later, by name.
     pub fn of(data: &DataSpec) -> Outcome<Rules> {
-        if !data.encoding.eq_ignore_ascii_case("utf-8") && !data.encoding.eq_ignore_ascii_case("utf8") {
-            let what = format!("the encoding \"{}\" is not read by this version", data.encoding);
-            return Err(Problem::new(Code::NotSupported, what)
-                .field("data.encoding")
-                .remedy("convert the file to UTF-8"));
-        }
         let actions = data.rows.iter().map(|(class, action)| rule(class, *action)).collect::<Outcome<_>>()?;
         Ok(Rules { actions })
     }
@@ -87,8 +81,5 @@ mod tests {
     fn what_comes_later_is_refused_by_name() {
         let problem = Rules::of(&data(&[("row_invalid", RowAction::Convert)])).err().unwrap();
         assert_eq!(problem.code, Code::NotSupported);
-        let mut latin = data(&[]);
-        latin.encoding = "latin-1".into();
-        assert!(Rules::of(&latin).err().unwrap().what.contains("latin-1"));
     }
 }
