@@ -67,7 +67,7 @@ pub struct Record {
     pub file: usize,
     /// Record over all files, from 1.
     pub row: u64,
-    /// Line where it starts, from 1.
+    /// Line where it starts, from 1; in tables without lines the row within the file.
     pub line: u64,
     /// A text begins here; false for the later blocks of a text file.
     pub begins: bool,

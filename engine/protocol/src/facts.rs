@@ -330,7 +330,7 @@ pub struct Duplicates {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub struct DatasetFacts {
-    /// "jsonl", "json", "text".
+    /// "jsonl", "json", "csv", "tsv", "parquet", "arrow", "text"; several are separated by commas.
     pub container: String,
     /// Layout of the rows: "alpaca", "prompt_answer", "messages", "sharegpt", "text", "preference", "labelled".
     pub format: String,
@@ -342,7 +342,7 @@ pub struct DatasetFacts {
     pub rows: u64,
     /// Records that can be trained on.
     pub usable_rows: u64,
-    /// Names of splits found.
+    /// Splits that names of files and folders speak of: "train", "validation", "test".
     pub splits: Vec<String>,
     /// Column names in order of appearance.
     pub columns: Vec<String>,

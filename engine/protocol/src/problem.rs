@@ -315,9 +315,9 @@ impl Problem {
         self
     }
 
-    /// Adds the line, from 1.
+    /// Adds the line, from 1; 0 says nothing (a table without lines).
     pub fn line(mut self, line: u64) -> Problem {
-        self.place.line = Some(line);
+        self.place.line = (line > 0).then_some(line);
         self
     }
 

@@ -7,6 +7,7 @@ use super::columns::{Batches, guarded, readable};
 use crate::folder;
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer as Bytes;
+use arrow_ipc::MessageHeader;
 use arrow_ipc::reader::StreamDecoder;
 use protocol::{Code, Outcome, Problem, limits};
 use std::fs::File;
@@ -31,6 +32,15 @@ pub(super) struct Arrow {
     checked: bool,
     dictionaries: u64,
     path: PathBuf,
+}
+
+/// What a message's description says of its body.
+struct Told {
+    /// Bytes.
+    body: u64,
+    is_dictionary: bool,
+    /// Where its packed parts begin.
+    packed: Vec<i64>,
 }
 
 impl Arrow {
@@ -67,7 +77,22 @@ impl Arrow {
         }
         let start = frame.len();
         let bytes = self.read(size, frame)?;
-        let message = arrow_ipc::root_as_message(&bytes[start..]).map_err(|e| self.malformed(&e.to_string()))?;
+        let told = self.told(&bytes[start..])?;
+        let start = bytes.len();
+        let bytes = self.read(told.body, bytes)?;
+        let unpacked = unpacked(&bytes[start..], &told.packed).unwrap_or(told.body);
+        if told.is_dictionary {
+            self.dictionaries = self.dictionaries.saturating_add(unpacked.max(told.body));
+        }
+        if unpacked > limits::BATCH_BYTES || self.dictionaries > limits::BATCH_BYTES {
+            return Err(self.too_large());
+        }
+        Ok(bytes)
+    }
+
+    /// What a message's description says of its body, checked against the file and the limits.
+    fn told(&self, description: &[u8]) -> Outcome<Told> {
+        let message = arrow_ipc::root_as_message(description).map_err(|e| self.malformed(&e.to_string()))?;
         let body = u64::try_from(message.bodyLength()).unwrap_or(u64::MAX);
         if body > self.end - self.at {
             return Err(self.cut());
@@ -75,22 +100,22 @@ impl Arrow {
         if body > limits::BATCH_BYTES {
             return Err(self.too_large());
         }
-        let parts = match message.header_type() {
-            arrow_ipc::MessageHeader::DictionaryBatch => message.header_as_dictionary_batch().and_then(|d| d.data()),
-            _ => message.header_as_record_batch(),
+        let is_dictionary = message.header_type() == MessageHeader::DictionaryBatch;
+        let parts = match is_dictionary {
+            true => message.header_as_dictionary_batch().and_then(|d| d.data()),
+            false => message.header_as_record_batch(),
         };
-        let is_dictionary = message.header_type() == arrow_ipc::MessageHeader::DictionaryBatch;
-        let packed = parts.filter(|parts| parts.compression().is_some());
-        let places: Vec<i64> =
-            packed.and_then(|p| p.buffers()).iter().flatten().filter(|b| b.length() > 0).map(|b| b.offset()).collect();
-        let start = bytes.len();
-        let bytes = self.read(body, bytes)?;
-        let unpacked = unpacked(&bytes[start..], &places).unwrap_or(body);
-        self.dictionaries = self.dictionaries.saturating_add(if is_dictionary { unpacked.max(body) } else { 0 });
-        if unpacked > limits::BATCH_BYTES || self.dictionaries > limits::BATCH_BYTES {
-            return Err(self.too_large());
+        let buffers: Vec<_> = parts.and_then(|p| p.buffers()).iter().flatten().collect();
+        let inside = |b: &&arrow_ipc::Buffer| {
+            let (offset, length) = (u64::try_from(b.offset()).ok(), u64::try_from(b.length()).ok());
+            offset.zip(length).and_then(|(o, l)| o.checked_add(l)).is_some_and(|end| end <= body)
+        };
+        if !buffers.iter().all(inside) {
+            return Err(self.malformed("a part of a message lies outside of it"));
         }
-        Ok(bytes)
+        let is_packed = parts.is_some_and(|parts| parts.compression().is_some());
+        let packed = buffers.iter().filter(|b| is_packed && b.length() > 0).map(|b| b.offset()).collect();
+        Ok(Told { body, is_dictionary, packed })
     }
 
     /// Adds the next `n` bytes to `to`, none of them beyond the end.

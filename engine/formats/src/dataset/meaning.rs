@@ -95,6 +95,7 @@ impl Meaning {
         let path = &self.files[file].path;
         let counts = self.kinds[file].container.counts();
         let message = format!("{}, {counts} {line}: {what}", shown(path));
+        let line = if counts == "line" { line } else { 0 };
         RowProblem { row, line, code, message, file: path.display().to_string(), text }
     }
 

@@ -356,6 +356,32 @@ fn public_data_sets_are_read_or_named() {
     }
 }
 
+#[test]
+fn every_container_of_public_data_opens_to_its_end() {
+    let mut rows = std::collections::BTreeMap::new();
+    for folder in ["llama_factory", "corpus"] {
+        let Some(path) = shared(folder) else { continue };
+        for file in files(&path).unwrap() {
+            let kind = sniff::kind(&file, None).unwrap();
+            let mut source = Source::open(&file, &kind).unwrap();
+            let mut n = 0;
+            while let Some(raw) = source.next().unwrap() {
+                assert!(row(raw.body.unwrap(), raw.line, &kind).is_ok(), "{}", file.display());
+                n += 1;
+            }
+            assert!(n > 0, "{}", file.display());
+            rows.insert(shown(&file), (kind.container.name(), n));
+        }
+    }
+    if !rows.is_empty() {
+        assert_eq!(rows["glaive_toolcall_zh_demo.json"], ("json", 300));
+        assert_eq!(rows["reason_tool_use_demo_50.jsonl"], ("jsonl", 50));
+        assert_eq!(rows["python311_docs.jsonl"], ("jsonl", 453));
+        assert_eq!((rows["wiki_demo.txt"].0, rows["kjv.txt"].0), ("text", "text"));
+        assert!(!rows.contains_key("dataset_info.json"));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 

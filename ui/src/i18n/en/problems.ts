@@ -26,6 +26,7 @@ export default {
   "problem.empty_answer": "The answer is empty",
   "problem.row_not_json": "A row is not valid JSON",
   "problem.row_not_utf8": "A row is not UTF-8",
+  "problem.encoding_unconfirmed": "The encoding of the file has to be confirmed",
   "problem.row_too_long": "A row is longer than the limit",
   "problem.row_not_object": "A row is no object with named columns",
   "problem.missing_column": "A column is missing",

@@ -25,6 +25,7 @@ export default {
   "problem.empty_answer": "回答为空",
   "problem.row_not_json": "数据行不是有效的 JSON",
   "problem.row_not_utf8": "数据行不是 UTF-8",
+  "problem.encoding_unconfirmed": "需要确认文件的编码",
   "problem.row_too_long": "数据行超过长度上限",
   "problem.row_not_object": "数据行不是带列名的对象",
   "problem.missing_column": "缺少一列",

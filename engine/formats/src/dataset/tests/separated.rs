@@ -4,8 +4,10 @@ use super::*;
 use crate::dataset::stream::Body;
 use minijinja::Value;
 
-/// The cells of every row, and what was wrong with the others.
-fn table(name: &str, bytes: impl AsRef<[u8]>) -> Outcome<(Vec<String>, Vec<Vec<String>>, Vec<String>)> {
+/// Names of columns, the cells of every row, and what was wrong with the others.
+type Read = (Vec<String>, Vec<Vec<String>>, Vec<String>);
+
+fn table(name: &str, bytes: impl AsRef<[u8]>) -> Outcome<Read> {
     let dropped = Dropped::new(name, bytes);
     let path = dropped.dir.path().join(name);
     let kind = sniff::kind(&path, None)?;

@@ -194,6 +194,29 @@ fn a_table_that_unpacks_to_terabytes_is_refused_in_time_and_memory() {
 }
 
 #[test]
+fn a_table_that_does_not_tell_its_size_is_refused_while_it_is_read() {
+    // One text of 8 MB, 400 times, written once.
+    let long = "long ".repeat(8 << 20 >> 2);
+    let keys = arrow_array::Int32Array::from(vec![0; 100]);
+    let column = DictionaryArray::new(keys, Arc::new(StringArray::from(vec![long.as_str()])));
+    let batch = RecordBatch::try_from_iter([("text", Arc::new(column) as ArrayRef)]).unwrap();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_statistics_enabled(::parquet::file::properties::EnabledStatistics::None)
+        .set_dictionary_page_size_limit(64 << 20)
+        .build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+    (0..4).for_each(|_| writer.write(&batch).unwrap());
+    let dropped = Dropped::new("a.parquet", writer.into_inner().unwrap());
+    let before = peak();
+    let mut records = read(&[dropped.dir.path().to_owned()], &Options::default()).unwrap();
+    let last = records.by_ref().find_map(Result::err).unwrap();
+    assert!(last.code == Code::TooLarge && last.sentence().contains("a.parquet"), "{last}");
+    assert!(records.row > 100 && records.next().is_none());
+    assert!(peak() - before < 512 << 20, "{} MB more", (peak() - before) >> 20);
+}
+
+#[test]
 fn packed_zeros_in_a_batch_are_refused_before_they_are_unpacked() {
     let zeros = Int64Array::from(vec![0; limits::BATCH_BYTES as usize / 8 + 1]);
     let batch = RecordBatch::try_from_iter([("n", Arc::new(zeros) as ArrayRef)]).unwrap();
