@@ -16,6 +16,7 @@ pub mod queue;
 pub mod rows;
 pub mod sample;
 pub mod screen;
+pub mod shelf;
 pub mod supervisor;
 pub mod tail;
 pub mod trainer_call;

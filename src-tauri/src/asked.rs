@@ -2,6 +2,7 @@
 
 use protocol::JobSpec;
 use protocol::job::DataSpec;
+use protocol::shelf::How;
 use protocol::view::{Browse, CurveQuery, ExportFormat, GenerateQuery, JobQuery, JobWord};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -65,6 +66,10 @@ asked! {
     Fork { id: String, step: u64, changes: Vec<String> }
     /// `export_files`.
     Exporting { from: PathBuf, format: ExportFormat }
+    /// `add_place`, `remove_place`.
+    Location { path: PathBuf }
+    /// `take_model`.
+    Taking { path: PathBuf, to: PathBuf, how: How, dry_run: bool }
     /// `generate`.
     Generating { query: GenerateQuery, token: u32, on_text: JavaScriptChannelId }
 }

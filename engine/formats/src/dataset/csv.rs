@@ -95,7 +95,7 @@ impl Csv {
     fn body(&self, row: Row) -> Result<Body, (Code, String)> {
         if let Some(line) = row.open {
             let what = format!("the quote that opens in line {line} does not close; nothing after it was read");
-            return Err((Code::RowInvalid, what));
+            return Err((Code::QuoteOpen, what));
         }
         if row.too_long {
             return Err((Code::TooLarge, format!("too large: a record has at most {RECORD_BYTES} bytes")));
@@ -105,7 +105,7 @@ impl Csv {
         if cells.len() != self.names.len() {
             let fields = if cells.len() == 1 { "field" } else { "fields" };
             let what = format!("the row has {} {fields}, the header has {}", cells.len(), self.names.len());
-            return Err((Code::RowInvalid, what));
+            return Err((Code::FieldsDiffer, what));
         }
         Ok(Body::Row(Value::from_pairs(self.names.iter().cloned().zip(cells))))
     }
