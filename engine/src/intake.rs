@@ -266,12 +266,11 @@ mod tests {
     #[test]
     fn content_decides_and_names_do_not() {
         let dir = tempfile::tempdir().unwrap();
-        let cases: [(&str, &[u8], Code); 6] = [
+        let cases: [(&str, &[u8], Code); 5] = [
             ("data.jsonl", b"\x80\x04\x95", Code::CodeInFile),
             ("rows.json", b"PK\x03\x04....archive/data.pkl", Code::CodeInFile),
             ("rows.txt", b"PK\x03\x04....rows.jsonl", Code::NotSupported),
             ("model.bin", b"GGUF\x03\0\0\0", Code::NotSupported),
-            ("rows.csv", b"PAR1", Code::NotSupported),
             ("weights", b"\x02\0\0\0\0\0\0\0{}", Code::FormatUnknown),
         ];
         for (name, bytes, expected) in cases {
@@ -279,6 +278,9 @@ mod tests {
             let facts = inspected(dir.path().join(name));
             assert_eq!((facts.kind, code(&facts)), (Kind::Unknown, Some(expected)), "{name}");
         }
+        std::fs::write(dir.path().join("rows.csv"), b"PAR1").unwrap();
+        let facts = inspected(dir.path().join("rows.csv"));
+        assert_eq!((facts.kind, code(&facts)), (Kind::Dataset, Some(Code::FileTruncated)));
     }
 
     #[test]

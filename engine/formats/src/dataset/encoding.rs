@@ -132,6 +132,12 @@ fn beyond_ascii(start: &[u8]) -> (usize, usize) {
     (good, bad)
 }
 
+/// True where bytes beyond ASCII are there and are UTF-8: such a file is read as it is, whatever was confirmed for the files
+/// beside it.
+pub(super) fn is_utf_8(start: &[u8]) -> bool {
+    beyond_ascii(start).0 > 0 && !is_foreign(start) && utf_16(start).is_none()
+}
+
 /// True where bytes beyond ASCII are rarely UTF-8: another encoding gives a valid sequence by chance alone, damage to
 /// UTF-8 leaves most whole.
 fn is_foreign(start: &[u8]) -> bool {

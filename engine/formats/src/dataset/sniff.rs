@@ -85,8 +85,7 @@ fn of_start(start: Start, ending: &str, named: Option<&'static Encoding>) -> Out
     if bytes.starts_with(arrow::MAGIC) || is_arrow_stream(&bytes) {
         return Ok((Container::Arrow, None));
     }
-    // Text that begins with a mark of UTF-8 is UTF-8, whatever else was confirmed for the files beside it.
-    let encoding = named.filter(|_| !marked);
+    let encoding = named.filter(|_| !marked && !encoding::is_utf_8(&bytes));
     match encoding {
         Some(encoding) => {
             if encoding::utf_16(&bytes).is_none() {

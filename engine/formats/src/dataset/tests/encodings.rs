@@ -87,8 +87,13 @@ fn an_unknown_encoding_lists_known_ones_and_a_mark_outweighs_the_setting() {
     let problem = with(&dropped, "klingon").unwrap_err();
     assert!(problem.code == Code::SettingInvalid && problem.what.contains("gb18030"), "{problem}");
     let marked = Dropped::new("a.csv", format!("\u{FEFF}{CHINESE}"));
+    marked.add("b.csv", CHINESE);
+    marked.add("c.csv", encoded(CHINESE, GB18030));
     let (facts, rows) = with(&marked, "gb18030").unwrap();
-    assert_eq!(facts.usable_rows, 2);
+    assert_eq!(facts.usable_rows, 6);
+    for same in [&rows[2], &rows[4]] {
+        assert!(matches!((same, &rows[0]), (Row::Record(a), Row::Record(b)) if a.content == b.content));
+    }
     assert!(matches!(&rows[0], Row::Record(r) if said(&r.content)[1].1 == "我是一个语言模型。"));
 }
 
