@@ -26,8 +26,8 @@ pub(super) fn weighed(turns: &[Turn], spans: Vec<Range<usize>>) -> Outcome<Vec<R
 
 /// True unless a message says that it is not to be learnt.
 fn weight(turn: &Turn) -> Outcome<bool> {
-    let said = ["weight", "loss_weight"].into_iter().filter_map(|key| turn.get_attr(key).ok());
-    let Some(value) = said.filter(|value| !value.is_undefined() && !value.is_none()).last() else { return Ok(true) };
+    let mut said = ["weight", "loss_weight"].into_iter().filter_map(|key| turn.get_attr(key).ok());
+    let Some(value) = said.find(|value| !value.is_undefined() && !value.is_none()) else { return Ok(true) };
     match value.kind() {
         ValueKind::Bool => Ok(value.is_true()),
         _ => match f64::try_from(value.clone()) {
