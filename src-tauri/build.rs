@@ -1,7 +1,8 @@
 //! Names every command of the page, so that each is denied unless `capabilities/main.json` allows it, and packs `ui/dist`.
 
 /// What the page may ask for; `src/commands.rs` has one function each.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 32] = [
+    "add_place",
     "alive",
     "browse",
     "cancel",
@@ -23,13 +24,16 @@ const COMMANDS: [&str; 28] = [
     "plan",
     "preview",
     "remove",
+    "remove_place",
     "request",
     "restore",
     "reveal",
     "sample_spec",
     "set_title",
+    "shelf",
     "startup",
     "submit",
+    "take_model",
 ];
 
 fn main() {

@@ -84,6 +84,10 @@ impl Engine {
         self.cancel = flag;
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
     /// The machine as the planner sees it, its speeds assumed until they have been measured, with the cards that were found.
     pub fn facts(&self) -> MachineFacts {
         let mut facts = machine::facts(self.home.path());
@@ -470,7 +474,7 @@ impl Engine {
     ) -> Outcome<T> {
         let value = trainer_call::call(&self.trainer, verb, request, |line| {
             on_line(line);
-            if self.cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         serde_json::from_value(value)
             .map_err(|e| Problem::internal(format!("anneal-trainer {verb} answered something else: {e}")))

@@ -164,7 +164,7 @@ fn unusable(path: &Path, facts: &DatasetFacts) -> Problem {
 }
 
 /// Names are bytes and may hold anything: what is no text, moves the cursor or turns the reading direction is escaped.
-fn escaped(name: &[u8]) -> String {
+pub(crate) fn escaped(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod queue;
 pub mod sample;
 pub mod screen;
+pub mod shelf;
 pub mod supervisor;
 pub mod tail;
 pub mod trainer_call;

@@ -1,6 +1,7 @@
 //! The payload of each command. Unknown fields are refused everywhere; `ask` bounds the whole.
 
 use protocol::JobSpec;
+use protocol::shelf::How;
 use protocol::view::{Browse, CurveQuery, ExportFormat, GenerateQuery, JobQuery, JobWord};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -58,6 +59,10 @@ asked! {
     Fork { id: String, step: u64, changes: Vec<String> }
     /// `export_files`.
     Exporting { from: PathBuf, format: ExportFormat }
+    /// `add_place`, `remove_place`.
+    Location { path: PathBuf }
+    /// `take_model`.
+    Taking { path: PathBuf, to: PathBuf, how: How, dry_run: bool }
     /// `generate`.
     Generating { query: GenerateQuery, token: u32, on_text: JavaScriptChannelId }
 }

@@ -11,6 +11,7 @@ use protocol::facts::{ItemFacts, Kind, Preview};
 use protocol::machine::{Checkup, MachineSample};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState};
+use protocol::shelf::{Shelf, Taken};
 use protocol::verb::{Export, Exported, Generate, Generated, Line, Prompt};
 use protocol::view::{Batch, Browse, Curve, ExportFormat, GenerateQuery, JobPage, LogTail, Startup};
 use protocol::{JobSpec, Plan};
@@ -295,6 +296,49 @@ pub async fn fork(shell: Shared<'_>, ask: Ask<asked::Fork>) -> Outcome<String> {
 
 // ---- models ----
 
+/// Models that are already on this machine, which may be named from then on: the engine found them itself.
+#[tauri::command]
+pub async fn shelf(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Shelf> {
+    let shell = Arc::clone(&shell);
+    apart(move || shelved(&shell, shell.engine(|engine| Ok(engine.shelf()))?)).await
+}
+
+/// Adds a folder that the user gave to those that are searched for models.
+#[tauri::command]
+pub async fn add_place(shell: Shared<'_>, ask: Ask<asked::Location>) -> Outcome<Shelf> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        shell.grants.check(&ask.0.path)?;
+        shelved(&shell, shell.engine(|engine| engine.add_place(&ask.0.path))?)
+    })
+    .await
+}
+
+/// Takes a folder off those that are searched for models.
+#[tauri::command]
+pub async fn remove_place(shell: Shared<'_>, ask: Ask<asked::Location>) -> Outcome<Shelf> {
+    let shell = Arc::clone(&shell);
+    apart(move || shelved(&shell, shell.engine(|engine| engine.remove_place(&ask.0.path))?)).await
+}
+
+/// Copies, links or moves a model into a folder that the user gave.
+#[tauri::command]
+pub async fn take_model(shell: Shared<'_>, ask: Ask<asked::Taking>) -> Outcome<Taken> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        let asked::Taking { path, to, how, dry_run } = ask.0;
+        shell.grants.check(&path)?;
+        shell.grants.check(&to)?;
+        shell.engine(|engine| engine.take_model(&path, &to, how, dry_run, &mut |_| {}))
+    })
+    .await
+}
+
+fn shelved(shell: &Shell, shelf: Shelf) -> Outcome<Shelf> {
+    shelf.models.iter().for_each(|model| shell.grants.recognise(Path::new(&model.path)));
+    Ok(shelf)
+}
+
 /// Asks where to and writes a checkpoint there.
 #[tauri::command]
 pub async fn export_files<R: Runtime>(
@@ -376,6 +420,7 @@ pub async fn doctor(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Che
 /// All of them, for the builder.
 pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync + 'static {
     tauri::generate_handler![
+        add_place,
         alive,
         browse,
         cancel,
@@ -397,13 +442,16 @@ pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync
         plan,
         preview,
         remove,
+        remove_place,
         request,
         restore,
         reveal,
         sample_spec,
         set_title,
+        shelf,
         startup,
-        submit
+        submit,
+        take_model
     ]
 }
 

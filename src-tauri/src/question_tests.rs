@@ -283,6 +283,10 @@ impl<'a> Asker<'a> {
         let delete = |id: &str| shell.engine(|engine| engine.delete(id).map(drop));
         match self.command {
             "remove" => (0..JOBS).for_each(|n| drop(shell.engine(|engine| engine.restore(&id(n))))),
+            // A place that is not on the list cannot be taken off it.
+            "remove_place" => {
+                drop(shell.engine(|engine| engine.add_place(Path::new(self.right["path"].as_str().unwrap()))))
+            }
             "restore" if n.is_multiple_of(8) => drop(delete(&id(0))),
             _ => {}
         }
@@ -370,7 +374,7 @@ fn right(command: &str, room: &Path) -> Value {
         "machine": { "devices": ["cpu"], "device_memory": "1GB", "precision": "f32", "strategy": { "dp": 1 }, "offload": "none" },
     });
     match command {
-        "startup" | "close_now" | "alive" | "machine" | "doctor" | "sample_spec" => json!({}),
+        "startup" | "close_now" | "alive" | "machine" | "doctor" | "sample_spec" | "shelf" => json!({}),
         "browse" => json!({ "what": "data" }),
         "reveal" | "job" | "remove" | "restore" => json!({ "id": id(0) }),
         "set_title" => json!({ "title": "a title" }),
@@ -391,6 +395,8 @@ fn right(command: &str, room: &Path) -> Value {
         "compare" => json!({ "a": id(1), "b": id(2) }),
         "checkpoints" => json!({ "id": id(1), "verify": true }),
         "fork" => json!({ "id": id(1), "step": 1, "changes": ["run.steps=20"] }),
+        "add_place" | "remove_place" => json!({ "path": room.join("home/devices") }),
+        "take_model" => json!({ "path": model, "to": room.join("home"), "how": "copy", "dry_run": true }),
         "export_files" => json!({ "from": model, "format": "safetensors" }),
         "generate" => {
             let query = json!({

@@ -65,7 +65,7 @@ pub fn printable(text: &str) -> String {
 }
 
 /// A path or a name on one line.
-fn one_line(name: &str) -> String {
+pub(super) fn one_line(name: &str) -> String {
     name.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
