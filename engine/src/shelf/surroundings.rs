@@ -115,7 +115,8 @@ mod tests {
         let here = Surroundings { home: Some(home.path().to_owned()), ..Surroundings::default() };
         assert_eq!(here.lm_studio().len(), 2);
         let file = home.path().join(".lmstudio-home-pointer");
-        for (text, more) in [("/big/lm\n", 1), ("relative", 0), ("", 0), (&"/x".repeat(5000), 0)] {
+        let long = "/x".repeat(5000);
+        for (text, more) in [("/big/lm\n", 1), ("relative", 0), ("", 0), (long.as_str(), 0)] {
             std::fs::write(&file, text).unwrap();
             assert_eq!(here.lm_studio().len(), 2 + more, "{}", text.len());
         }

@@ -241,7 +241,7 @@ fn a_place_that_is_gone_and_a_list_that_is_damaged_are_told_and_are_no_error() {
     fake.add("disk");
     std::fs::remove_dir(fake.path("disk")).unwrap();
     let last = |shelf: Shelf| shelf.places.last().map(|place| (place.source, place.there, place.path.clone())).unwrap();
-    assert_eq!(last(fake.look()).1, false);
+    assert!(!last(fake.look()).1);
     fake.put("anneal/places.toml", "places = 3");
     let (source, there, path) = last(fake.look());
     assert_eq!((source, there), (ShelfSource::Added, false));

@@ -141,12 +141,11 @@ fn file(places: &[Spot], path: &Path, real: PathBuf) -> Outcome<Source> {
     })?;
     let parts: Vec<Part> = set.iter().map(|name| part(beside(folder, name)?, name)).collect::<Outcome<_>>()?;
     let several = parts.len() > 1;
-    let name =
-        if several { plain_name(weights::stem(own)) } else { plain_name(own.trim_end_matches(".gguf")) + ".gguf" };
+    let name = if several { plain_name(weights::stem(own)) } else { plain_name(weights::stem(own)) + ".gguf" };
     Ok(Source { path: real, name, folder: several, parts, whole: !several, owner })
 }
 
-/// A file of a folder: itself, or what its link leads to where that is a blob of the same repository or what was named.
+/// A file of a folder: itself, or what its link leads to where that is a blob of the same repository.
 fn beside(folder: &Path, name: &str) -> Outcome<PathBuf> {
     let path = folder.join(name);
     let status = path.symlink_metadata().map_err(|e| Problem::io(&e, "finding a part of the model", &path))?;
@@ -165,7 +164,7 @@ fn part(path: PathBuf, name: &str) -> Outcome<Part> {
 /// NAME-TAG of an Ollama blob, from its manifest.
 fn ollama_name(places: &[Spot], blob: &Path) -> Option<String> {
     let same = |path: &Path| path.canonicalize().is_ok_and(|path| path == blob);
-    let roots = places.iter().filter(|spot| blob.starts_with(spot.path.canonicalize().unwrap_or_default()));
+    let roots = places.iter().filter(|spot| spot.path.canonicalize().is_ok_and(|root| blob.starts_with(root)));
     let mut all = roots.flat_map(models_of);
     let name = all.find(|one| same(&one.found.path))?.name;
     Some(name.rsplit('/').next().unwrap_or_default().replace(':', "-"))

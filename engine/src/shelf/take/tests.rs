@@ -163,8 +163,9 @@ fn a_source_that_vanishes_or_changes_leaves_nothing_half_made() {
 #[test]
 fn what_was_cancelled_or_killed_leaves_room_for_the_next() {
     let fake = fake();
-    let cancelled = |_, _| Err(Problem::new(Code::Cancelled, "enough"));
-    let outcome = take(&fake.places(), &fake.path("disk/m"), &order(&fake, How::Copy), &mut { cancelled });
+    let outcome = take(&fake.places(), &fake.path("disk/m"), &order(&fake, How::Copy), &mut |_, _| {
+        Err(Problem::new(Code::Cancelled, "enough"))
+    });
     assert_eq!(code(outcome), Code::Cancelled);
     assert_eq!(files(&fake.path("to")).len(), 1);
     fake.put("to/.tmp-anneal-m/model.safetensors", "what a kill left");
