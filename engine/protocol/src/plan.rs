@@ -82,7 +82,7 @@ pub enum ModelSource {
         /// The folder.
         path: PathBuf,
     },
-    /// Fresh weights: normal, standard deviation `initializer_range`; norms 1.
+    /// Fresh weights: normal, standard deviation `initializer_range`; norms 1, biases 0.
     Scratch,
 }
 
