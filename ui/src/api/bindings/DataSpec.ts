@@ -28,15 +28,20 @@ packing: boolean,
  */
 too_long: TooLong, 
 /**
- * Column names, only where the layout was not recognised: role (prompt, answer, text, messages, …) to column.
+ * What a column means (prompt, answer, system, text, messages, …) to its name: where the layout was not recognised,
+ * or to change what was.
  */
 columns: { [key in string]: string }, 
+/**
+ * Who says a message, as the data names it, to `rows::ROLES`.
+ */
+roles?: { [key in string]: string }, 
 /**
  * Text encoding.
  */
 encoding: string, 
 /**
- * What happens to a class of unusable rows (`empty_answer`, `row_invalid`, …).
+ * What happens to a class of unusable rows (`empty_answer`, `row_invalid`, …): `rows::CLASSES`.
  */
 rows: { [key in string]: RowAction }, 
 /**

@@ -2,11 +2,11 @@
 import type { Code } from "./Code";
 
 /**
- * A row that cannot be used, or a class of them.
+ * A row that cannot be used, or not as it is.
  */
 export type RowProblem = { 
 /**
- * Record, from 1.
+ * Record over all files, from 1; 0 where it is no row: an entry of a folder.
  */
 row: number, 
 /**
@@ -18,6 +18,14 @@ line: number,
  */
 code: Code, 
 /**
- * For people.
+ * For people; names file and line.
  */
-message: string, };
+message: string, 
+/**
+ * The file, as the user named it; empty where none is known.
+ */
+file: string, 
+/**
+ * The beginning of the row itself, escaped, at most `limits::ROW_TEXT` characters; empty where it cannot be shown.
+ */
+text: string, };
