@@ -64,6 +64,7 @@ export default {
   "rows.search_label": "Search for a text in the rows",
   "rows.searching": "Searching, at row {n}; Esc ends it",
   "rows.not_found": "Not found",
+  "rows.unread": "Shown when it is known how all data is read: a card at the left asks.",
   "rows.longest": "Longest",
   "rows.longest_hint": "Row {row}, {n} tokens",
   "rows.shortest": "Shortest",

@@ -63,6 +63,7 @@ export default {
   "rows.search_label": "在数据行中搜索文本",
   "rows.searching": "正在搜索，到第 {n} 条；按 Esc 停止",
   "rows.not_found": "没有找到",
+  "rows.unread": "知道如何读取全部数据后显示：左侧的卡片在等待回答。",
   "rows.longest": "最长",
   "rows.longest_hint": "第 {row} 条，{n} 词元",
   "rows.shortest": "最短",

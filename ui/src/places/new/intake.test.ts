@@ -253,6 +253,7 @@ describe("The data card", () => {
     await fireEvent.keyDown(box, { key: "Enter" });
     await waitFor(() => expect(read()?.columns).toEqual({ text: "y" }), SOON);
     expect(engine.rows).not.toHaveBeenCalled();
+    expect(screen.getByTestId("preview-unread").textContent).toContain("a card at the left asks");
   });
 
   it("maps a role that templates do not know", async () => {
