@@ -1,7 +1,8 @@
 //! Names every command of the page, so that each is denied unless `capabilities/main.json` allows it, and packs `ui/dist`.
 
 /// What the page may ask for; `src/commands.rs` has one function each.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 35] = [
+    "add_place",
     "alive",
     "browse",
     "cancel",
@@ -12,9 +13,11 @@ const COMMANDS: [&str; 28] = [
     "doctor",
     "export_files",
     "follow",
+    "find_row",
     "fork",
     "generate",
     "inspect",
+    "inspect_data",
     "job",
     "jobs",
     "log",
@@ -23,13 +26,17 @@ const COMMANDS: [&str; 28] = [
     "plan",
     "preview",
     "remove",
+    "remove_place",
     "request",
     "restore",
     "reveal",
+    "rows",
     "sample_spec",
     "set_title",
+    "shelf",
     "startup",
     "submit",
+    "take_model",
 ];
 
 fn main() {

@@ -6,7 +6,7 @@
 use crate::history::History;
 use crate::machine::Cards;
 use crate::{intake, machine, supervisor, trainer_call};
-use protocol::facts::{ItemFacts, Kind, MachineFacts, Preview, TokenFacts};
+use protocol::facts::{MachineFacts, TokenFacts};
 use protocol::job::{EvaluationData, Stage};
 use protocol::link::{Answer, Request};
 use protocol::machine::{Checkup, MachineSample, Probe, Speeds};
@@ -35,7 +35,7 @@ pub struct Engine {
     home: Home,
     /// `None` in an engine that only looks.
     history: Option<History>,
-    trainer: PathBuf,
+    pub(crate) trainer: PathBuf,
     cards: Cards,
     cancel: Arc<AtomicBool>,
 }
@@ -84,36 +84,15 @@ impl Engine {
         self.cancel = flag;
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
     /// The machine as the planner sees it, its speeds assumed until they have been measured, with the cards that were found.
     pub fn facts(&self) -> MachineFacts {
         let mut facts = machine::facts(self.home.path());
         facts.devices.extend(self.cards.known().into_iter().flat_map(|probe| probe.devices));
         facts
-    }
-
-    /// Facts of dropped paths.
-    pub fn inspect(&self, paths: &[PathBuf]) -> Vec<ItemFacts> {
-        intake::inspect(paths)
-    }
-
-    /// One record as the trainer will see it. `row` counts from 1, over all training files.
-    pub fn preview(&self, spec: &JobSpec, row: u64) -> Outcome<Preview> {
-        let context = match &spec.model.path {
-            Some(path) => formats::model_folder::ModelFolder::open(path)?.config().context,
-            None => sketch(spec)?.context,
-        };
-        let (max_length, _) = plan::max_length(spec, context);
-        self.read(&verb::Read::Preview { spec: Box::new(spec.clone()), row, max_length }, &mut |_| {})
-    }
-
-    /// The job that a look at a model and data alone means: answers are learnt, or texts as a whole.
-    pub fn look_job(model: &Path, data: &Path, max_length: Option<u32>) -> Outcome<JobSpec> {
-        let (model, data) = (absolute(model)?, absolute(data)?);
-        let mut spec = look_spec(model, data.clone(), stage_of(&data)?);
-        if let Some(limit) = max_length {
-            spec.data.max_length = protocol::job::Auto::Is(limit);
-        }
-        Ok(spec)
     }
 
     /// The complete plan of a job, for this machine or the one a file describes. Tokenises the data where no cache fits.
@@ -309,7 +288,7 @@ impl Engine {
         let adapter = adapter.map(absolute).transpose()?;
         let base = self.base_of(&model)?;
         let config = formats::model_folder::ModelFolder::open(base.as_deref().unwrap_or(&model))?.config().clone();
-        let mut spec = look_spec(base.clone().unwrap_or_else(|| model.clone()), data.clone(), stage_of(&data)?);
+        let mut spec = look_spec(base.clone().unwrap_or_else(|| model.clone()), data.clone(), self.stage_of(&data)?);
         spec.data.packing = false;
         // Tokens of a HOME that cannot be written live as long as the question.
         let passing = if self.home.is_writable() { None } else { Some(Passing::new()?) };
@@ -368,7 +347,7 @@ impl Engine {
         machine: &MachineFacts,
         on_line: OnLine,
     ) -> Outcome<(TokenFacts, plan::Model)> {
-        if intake::inspect(std::slice::from_ref(&path.to_owned())).iter().any(|i| i.kind == Kind::Adapter) {
+        if intake::is_adapter(path) {
             return Err(Problem::new(Code::NotSupported, "a job cannot start from an adapter")
                 .file(path)
                 .remedy("merge it first with `anneal export --format safetensors`, then train the merged folder"));
@@ -458,7 +437,7 @@ impl Engine {
         Ok(facts)
     }
 
-    fn read<T: serde::de::DeserializeOwned>(&self, request: &verb::Read, on_line: OnLine) -> Outcome<T> {
+    pub(crate) fn read<T: serde::de::DeserializeOwned>(&self, request: &verb::Read, on_line: OnLine) -> Outcome<T> {
         self.call("read", request, on_line)
     }
 
@@ -470,7 +449,7 @@ impl Engine {
     ) -> Outcome<T> {
         let value = trainer_call::call(&self.trainer, verb, request, |line| {
             on_line(line);
-            if self.cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         serde_json::from_value(value)
             .map_err(|e| Problem::internal(format!("anneal-trainer {verb} answered something else: {e}")))
@@ -554,7 +533,7 @@ pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
 }
 
 /// The spec of a look at data: everything else at its default.
-fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
+pub(crate) fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
     JobSpec {
         version: 1,
         name: None,
@@ -567,6 +546,7 @@ fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
             packing: false,
             too_long: Default::default(),
             columns: Default::default(),
+            roles: Default::default(),
             encoding: "utf-8".into(),
             rows: Default::default(),
             special_tokens_in_text: false,
@@ -580,19 +560,8 @@ fn look_spec(model: PathBuf, data: PathBuf, stage: Stage) -> JobSpec {
 }
 
 /// A built-in shape before its vocabulary is known.
-fn sketch(spec: &JobSpec) -> Outcome<protocol::facts::ModelConfig> {
+pub(crate) fn sketch(spec: &JobSpec) -> Outcome<protocol::facts::ModelConfig> {
     plan::preset(spec.model.preset.as_deref().unwrap_or_default(), 512)
-}
-
-/// Text rows are learnt whole; anything else is a conversation.
-fn stage_of(data: &Path) -> Outcome<Stage> {
-    let item = intake::inspect(&[data.to_owned()]).into_iter().next();
-    match item {
-        Some(ItemFacts { dataset: Some(d), problem: None, .. }) if d.format == "text" => Ok(Stage::Pretrain),
-        Some(ItemFacts { dataset: Some(_), problem: None, .. }) => Ok(Stage::Sft),
-        Some(ItemFacts { problem: Some(problem), .. }) => Err(problem),
-        _ => Err(Problem::new(Code::FormatUnknown, "this is not a data set").file(data)),
-    }
 }
 
 /// Reads a small text file. Errors: `TooLarge`, `FileMalformed` when it is not UTF-8, `FileUnreadable`.

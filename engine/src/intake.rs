@@ -6,24 +6,43 @@ use formats::adapter::Adapter;
 use formats::dataset;
 use formats::model_folder::ModelFolder;
 use protocol::facts::{DatasetFacts, ItemFacts, Kind};
-use protocol::{Code, Problem};
+use protocol::job::{DataSpec, RowAction};
+use protocol::{Code, Outcome, Problem};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Facts of each path, in the order given. A path that cannot be used is `Kind::Unknown` with a problem; never an error.
-pub fn inspect(paths: &[PathBuf]) -> Vec<ItemFacts> {
-    paths.iter().map(|path| one(path)).collect()
+/// How data is looked at: what the user says of it, and who opens it.
+struct Look<'a> {
+    data: &'a DataSpec,
+    facts: &'a dyn Fn(&Path) -> Outcome<DatasetFacts>,
 }
 
-fn one(path: &Path) -> ItemFacts {
+/// Facts of each path, in the order given; data under what a job says of it, looked at by `facts`. A path that cannot be used
+/// is `Kind::Unknown` with a problem; never an error.
+pub fn inspect(
+    paths: &[PathBuf],
+    data: &DataSpec,
+    facts: &dyn Fn(&Path) -> Outcome<DatasetFacts>,
+) -> Vec<ItemFacts> {
+    let look = Look { data, facts };
+    paths.iter().map(|path| one(path, &look)).collect()
+}
+
+/// True for a folder that holds an adapter alone; a checkpoint is more.
+pub fn is_adapter(path: &Path) -> bool {
+    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
+    has("adapter_config.json") && !(has("manifest.json") && has("state.json"))
+}
+
+fn one(path: &Path, look: &Look) -> ItemFacts {
     if path.to_str().is_none() {
         return item(path, Kind::Unknown, Some(no_text(path)));
     }
     match start(path) {
-        Ok(Dropped::Folder) => folder(path),
-        Ok(Dropped::File(start)) => file(path, &start),
+        Ok(Dropped::Folder) => folder(path, look),
+        Ok(Dropped::File(start)) => file(path, &start, look),
         Err(problem) => item(path, Kind::Unknown, Some(problem)),
     }
 }
@@ -74,7 +93,7 @@ fn start(path: &Path) -> Result<Dropped, Problem> {
     }
 }
 
-fn folder(path: &Path) -> ItemFacts {
+fn folder(path: &Path, look: &Look) -> ItemFacts {
     let has = |name: &str| path.join(name).symlink_metadata().is_ok();
     if has("manifest.json") && has("state.json") {
         return weights(path, Kind::Checkpoint, has("adapter_config.json"));
@@ -97,7 +116,7 @@ fn folder(path: &Path) -> ItemFacts {
             .remedy("give a model folder: config.json, *.safetensors and tokenizer.json together");
         return item(path, Kind::Unknown, Some(problem));
     }
-    data(path)
+    data(path, look)
 }
 
 fn weights(path: &Path, kind: Kind, adapter: bool) -> ItemFacts {
@@ -120,7 +139,7 @@ fn weight_file(path: &Path) -> Option<String> {
         .min()
 }
 
-fn file(path: &Path, start: &[u8]) -> ItemFacts {
+fn file(path: &Path, start: &[u8], look: &Look) -> ItemFacts {
     match formats::kind::refused(start) {
         Some(problem) => item(path, Kind::Unknown, Some(problem.file(path))),
         None if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
@@ -131,15 +150,22 @@ fn file(path: &Path, start: &[u8]) -> ItemFacts {
                 Some(Problem::new(Code::FileMalformed, what).file(path).remedy("fetch the file again")),
             )
         }
-        None => data(path),
+        None => data(path, look),
     }
 }
 
-/// A folder without one data file is no data set; one with rows that cannot be used still is.
-fn data(path: &Path) -> ItemFacts {
-    match dataset::inspect(path, &dataset::Options::default()) {
+/// A folder without one data file is no data set; one with rows that cannot be used still is. A class of rows that only the
+/// user can decide on is told as the problem a job without a decision would meet.
+fn data(path: &Path, look: &Look) -> ItemFacts {
+    match (look.facts)(path) {
         Ok(facts) => {
-            let problem = (facts.usable_rows == 0).then(|| unusable(path, &facts));
+            let options = dataset::Options {
+                rows: look.data.rows.clone(),
+                roles: look.data.roles.clone(),
+                ..dataset::Options::default()
+            };
+            let problem = dataset::Rules::of(&options).map(|rules| undecided(path, &facts, rules));
+            let problem = problem.unwrap_or_else(Some);
             ItemFacts { dataset: Some(facts), ..item(path, Kind::Dataset, problem) }
         }
         Err(problem) => {
@@ -149,6 +175,20 @@ fn data(path: &Path) -> ItemFacts {
             };
             item(path, kind, Some(problem))
         }
+    }
+}
+
+/// What stops a job on these rows: that there are none, unless a decision could change that, or a class without a decision.
+fn undecided(path: &Path, facts: &DatasetFacts, rules: dataset::Rules) -> Option<Problem> {
+    let mut tally = dataset::Tally::new(rules);
+    facts.classes.iter().for_each(|class| tally.add_class(class));
+    let refusal = tally.refusal(facts.rows);
+    let mendable = facts.classes.iter().any(|class| {
+        tally.stops(class.code) && class.choices.iter().any(|way| matches!(way, RowAction::Map | RowAction::Convert))
+    });
+    match refusal {
+        Some(problem) if mendable || facts.usable_rows > 0 => Some(problem),
+        _ => (facts.usable_rows == 0).then(|| unusable(path, facts)),
     }
 }
 
@@ -164,7 +204,7 @@ fn unusable(path: &Path, facts: &DatasetFacts) -> Problem {
 }
 
 /// Names are bytes and may hold anything: what is no text, moves the cursor or turns the reading direction is escaped.
-fn escaped(name: &[u8]) -> String {
+pub(crate) fn escaped(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -188,7 +228,17 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn inspected(path: PathBuf) -> ItemFacts {
-        inspect(&[path]).remove(0)
+        inspected_as(path, "{}")
+    }
+
+    /// Looked at here, without a process of its own. `data`: what the job says of it.
+    fn inspected_as(path: PathBuf, data: &str) -> ItemFacts {
+        let mut data: serde_json::Value = serde_json::from_str(data).unwrap();
+        data["train"] = serde_json::json!([]);
+        let data: DataSpec = serde_json::from_value(data).unwrap();
+        let (rows, roles) = (data.rows.clone(), data.roles.clone());
+        let options = dataset::Options { rows, roles, ..dataset::Options::default() };
+        inspect(&[path], &data, &|path| dataset::inspect(path, &options)).remove(0)
     }
 
     fn code(facts: &ItemFacts) -> Option<Code> {
@@ -261,5 +311,46 @@ mod tests {
         std::fs::create_dir(dir.path().join("loose")).unwrap();
         std::fs::write(dir.path().join("loose/model.safetensors"), "x").unwrap();
         assert_eq!(code(&inspected(dir.path().join("loose"))), Some(Code::ConfigInvalid));
+    }
+
+    #[test]
+    fn a_damaged_row_is_a_problem_with_ways_out_until_the_user_decides() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        std::fs::write(&path, "{\"text\": \"a\"}\n{\"text\": \"b\"}\nnot json\n").unwrap();
+        let facts = inspected(path.clone());
+        let problem = facts.problem.unwrap();
+        assert_eq!((facts.kind, problem.code, problem.place.line), (Kind::Dataset, Code::RowNotJson, Some(3)));
+        assert_eq!(problem.ways[0].set["data.rows.row_not_json"], "skip");
+        assert_eq!(facts.dataset.unwrap().usable_rows, 2);
+        let facts = inspected_as(path.clone(), r#"{"rows": {"row_not_json": "skip"}}"#);
+        assert_eq!((facts.problem, facts.dataset.unwrap().problem_counts["row_not_json"]), (None, 1));
+        let facts = inspected_as(path, r#"{"rows": {"row_not_json": "convert"}}"#);
+        assert_eq!(code(&facts), Some(Code::SettingInvalid));
+    }
+
+    #[test]
+    fn rows_that_a_decision_would_make_usable_are_told_by_their_class() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        let row = r#"{"messages": [{"role": "customer", "content": "q"}, {"role": "assistant", "content": "a"}]}"#;
+        std::fs::write(&path, row).unwrap();
+        assert_eq!(code(&inspected(path.clone())), Some(Code::UnknownRole));
+        std::fs::write(&path, row.replace("customer", "user").replace("\"a\"", "\"\"")).unwrap();
+        assert_eq!(code(&inspected(path)), Some(Code::NoUsableRows));
+    }
+
+    #[test]
+    fn damaged_rows_of_the_hostile_set_are_named_by_file_line_and_reason() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/hostile");
+        for (file, words) in [
+            ("D25_bad_line.jsonl", ["line 3", "not JSON", "1 of 5 rows"]),
+            ("D26_not_utf8.jsonl", ["line 2", "UTF-8", "convert"]),
+            ("D27_mixed_shape.jsonl", ["line 4", "not an object", "1 of 5 rows"]),
+            ("D36_deep.jsonl", ["line 2", "nested", "skip"]),
+        ] {
+            let sentence = inspected(corpus.join(file)).problem.unwrap().sentence();
+            assert!(sentence.contains(file) && words.iter().all(|word| sentence.contains(word)), "{sentence}");
+        }
     }
 }

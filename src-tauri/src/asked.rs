@@ -1,6 +1,8 @@
 //! The payload of each command. Unknown fields are refused everywhere; `ask` bounds the whole.
 
 use protocol::JobSpec;
+use protocol::job::DataSpec;
+use protocol::shelf::How;
 use protocol::view::{Browse, CurveQuery, ExportFormat, GenerateQuery, JobQuery, JobWord};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -34,8 +36,14 @@ asked! {
     Token { token: u32 }
     /// `inspect`.
     Paths { paths: Vec<PathBuf> }
+    /// `inspect_data`.
+    Reading { path: PathBuf, data: DataSpec, on_line: JavaScriptChannelId }
     /// `preview`.
     Record { spec: JobSpec, row: u64 }
+    /// `rows`.
+    Rows { spec: JobSpec, from: u64, count: u32 }
+    /// `find_row`.
+    Wanted { spec: JobSpec, text: String, from: u64 }
     /// `plan`.
     Planning { spec: JobSpec, on_line: JavaScriptChannelId }
     /// `submit`.
@@ -58,6 +66,10 @@ asked! {
     Fork { id: String, step: u64, changes: Vec<String> }
     /// `export_files`.
     Exporting { from: PathBuf, format: ExportFormat }
+    /// `add_place`, `remove_place`.
+    Location { path: PathBuf }
+    /// `take_model`.
+    Taking { path: PathBuf, to: PathBuf, how: How, dry_run: bool }
     /// `generate`.
     Generating { query: GenerateQuery, token: u32, on_text: JavaScriptChannelId }
 }

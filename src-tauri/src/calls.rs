@@ -4,6 +4,7 @@
 
 use protocol::problem::{Code, Outcome, Problem};
 use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +18,8 @@ struct State {
     open: HashMap<u32, Arc<AtomicBool>>,
     early: VecDeque<u32>,
     planning: Arc<AtomicBool>,
+    /// Data sets that are being read.
+    reading: HashMap<PathBuf, Arc<AtomicBool>>,
 }
 
 /// The open calls of the page.
@@ -61,6 +64,7 @@ impl Calls {
     pub fn cancel_all(&self) {
         let mut state = self.state();
         state.planning.store(true, Ordering::Relaxed);
+        state.reading.drain().for_each(|(_, flag)| flag.store(true, Ordering::Relaxed));
         state.open.values().for_each(|flag| flag.store(true, Ordering::Relaxed));
         state.open.clear();
     }
@@ -71,6 +75,19 @@ impl Calls {
         state.planning.store(true, Ordering::Relaxed);
         state.planning = Arc::default();
         Arc::clone(&state.planning)
+    }
+
+    /// Begins reading a data set and ends the reading of it before: it is to be read another way now.
+    pub fn begin_reading(&self, path: &Path) -> Arc<AtomicBool> {
+        let mut state = self.state();
+        if state.reading.len() >= OPEN {
+            state.reading.drain().for_each(|(_, flag)| flag.store(true, Ordering::Relaxed));
+        }
+        let flag = Arc::default();
+        if let Some(before) = state.reading.insert(path.to_owned(), Arc::clone(&flag)) {
+            before.store(true, Ordering::Relaxed);
+        }
+        flag
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -92,6 +109,17 @@ mod tests {
         assert!(flag.load(Ordering::Relaxed));
         calls.end(7);
         assert!(!calls.begin(7).unwrap().load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn reading_anew_ends_the_reading_before_of_the_same_data_alone() {
+        let calls = Calls::default();
+        let (first, other) = (calls.begin_reading(Path::new("a")), calls.begin_reading(Path::new("b")));
+        let second = calls.begin_reading(Path::new("a"));
+        let set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        assert!(set(&first) && !set(&second) && !set(&other));
+        calls.cancel_all();
+        assert!(set(&second) && set(&other));
     }
 
     #[test]

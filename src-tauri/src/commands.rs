@@ -11,6 +11,8 @@ use protocol::facts::{ItemFacts, Kind, Preview};
 use protocol::machine::{Checkup, MachineSample};
 use protocol::problem::{Code, Outcome, Problem};
 use protocol::record::{CheckpointRow, Comparison, JobRecord, JobRow, JobState};
+use protocol::look::{FoundRow, RowPage, RowsAsk};
+use protocol::shelf::{Shelf, Taken};
 use protocol::verb::{Export, Exported, Generate, Generated, Line, Prompt};
 use protocol::view::{Batch, Browse, Curve, ExportFormat, GenerateQuery, JobPage, LogTail, Startup};
 use protocol::{JobSpec, Plan};
@@ -113,10 +115,30 @@ pub async fn cancel(shell: Shared<'_>, ask: Ask<asked::Token>) -> Outcome<()> {
 pub async fn inspect(shell: Shared<'_>, ask: Ask<asked::Paths>) -> Outcome<Vec<ItemFacts>> {
     let shell = Arc::clone(&shell);
     apart(move || {
-        let facts = shell.engine(|engine| Ok(engine.inspect(&ask.0.paths)))?;
+        let facts = shell.engine(|engine| engine.first_look(&ask.0.paths))?;
         let known = facts.iter().zip(&ask.0.paths).filter(|(item, _)| item.kind != Kind::Unknown);
         known.for_each(|(_, path)| shell.grants.recognise(path));
         Ok(facts)
+    })
+    .await
+}
+
+/// Facts of one data set, read as the page says; how far it is comes on the way.
+#[tauri::command]
+pub async fn inspect_data<R: Runtime>(
+    webview: Webview<R>,
+    shell: Shared<'_>,
+    ask: Ask<asked::Reading>,
+) -> Outcome<ItemFacts> {
+    let (shell, on_line) = (Arc::clone(&shell), ask.0.on_line.channel_on::<_, Line>(webview));
+    let cancelled = shell.calls.begin_reading(&ask.0.path);
+    apart(move || {
+        let asked::Reading { path, data, .. } = ask.0;
+        shell.grants.check(&path)?;
+        shell.engine(|engine| {
+            engine.cancelled_by(cancelled);
+            engine.inspect_data(&path, &data, &mut |line| drop(on_line.send(line.clone())))
+        })
     })
     .await
 }
@@ -127,7 +149,29 @@ pub async fn preview(shell: Shared<'_>, ask: Ask<asked::Record>) -> Outcome<Prev
     let shell = Arc::clone(&shell);
     apart(move || {
         let spec = whole(&shell, &ask.0.spec)?;
-        shell.engine(|engine| engine.preview(&spec, ask.0.row))
+        shell.rows(&spec, &RowsAsk::Row { row: ask.0.row })
+    })
+    .await
+}
+
+/// Part of the list of records.
+#[tauri::command]
+pub async fn rows(shell: Shared<'_>, ask: Ask<asked::Rows>) -> Outcome<RowPage> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        let asked::Rows { spec, from, count } = ask.0;
+        shell.rows(&whole(&shell, &spec)?, &RowsAsk::Page { from, count })
+    })
+    .await
+}
+
+/// The next record that says something.
+#[tauri::command]
+pub async fn find_row(shell: Shared<'_>, ask: Ask<asked::Wanted>) -> Outcome<FoundRow> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        let asked::Wanted { spec, text, from } = ask.0;
+        shell.rows(&whole(&shell, &spec)?, &RowsAsk::Find { text, from })
     })
     .await
 }
@@ -295,6 +339,49 @@ pub async fn fork(shell: Shared<'_>, ask: Ask<asked::Fork>) -> Outcome<String> {
 
 // ---- models ----
 
+/// Models that are already on this machine, which may be named from then on: the engine found them itself.
+#[tauri::command]
+pub async fn shelf(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Shelf> {
+    let shell = Arc::clone(&shell);
+    apart(move || shelved(&shell, shell.engine(|engine| Ok(engine.shelf()))?)).await
+}
+
+/// Adds a folder that the user gave to those that are searched for models.
+#[tauri::command]
+pub async fn add_place(shell: Shared<'_>, ask: Ask<asked::Location>) -> Outcome<Shelf> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        shell.grants.check(&ask.0.path)?;
+        shelved(&shell, shell.engine(|engine| engine.add_place(&ask.0.path))?)
+    })
+    .await
+}
+
+/// Takes a folder off those that are searched for models.
+#[tauri::command]
+pub async fn remove_place(shell: Shared<'_>, ask: Ask<asked::Location>) -> Outcome<Shelf> {
+    let shell = Arc::clone(&shell);
+    apart(move || shelved(&shell, shell.engine(|engine| engine.remove_place(&ask.0.path))?)).await
+}
+
+/// Copies, links or moves a model into a folder that the user gave.
+#[tauri::command]
+pub async fn take_model(shell: Shared<'_>, ask: Ask<asked::Taking>) -> Outcome<Taken> {
+    let shell = Arc::clone(&shell);
+    apart(move || {
+        let asked::Taking { path, to, how, dry_run } = ask.0;
+        shell.grants.check(&path)?;
+        shell.grants.check(&to)?;
+        shell.engine(|engine| engine.take_model(&path, &to, how, dry_run, &mut |_| {}))
+    })
+    .await
+}
+
+fn shelved(shell: &Shell, shelf: Shelf) -> Outcome<Shelf> {
+    shelf.models.iter().for_each(|model| shell.grants.recognise(Path::new(&model.path)));
+    Ok(shelf)
+}
+
 /// Asks where to and writes a checkpoint there.
 #[tauri::command]
 pub async fn export_files<R: Runtime>(
@@ -376,6 +463,7 @@ pub async fn doctor(shell: Shared<'_>, _ask: Ask<asked::Nothing>) -> Outcome<Che
 /// All of them, for the builder.
 pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync + 'static {
     tauri::generate_handler![
+        add_place,
         alive,
         browse,
         cancel,
@@ -385,10 +473,12 @@ pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync
         curve,
         doctor,
         export_files,
+        find_row,
         follow,
         fork,
         generate,
         inspect,
+        inspect_data,
         job,
         jobs,
         log,
@@ -397,13 +487,17 @@ pub fn all<R: Runtime>() -> impl Fn(tauri::ipc::Invoke<R>) -> bool + Send + Sync
         plan,
         preview,
         remove,
+        remove_place,
         request,
         restore,
         reveal,
+        rows,
         sample_spec,
         set_title,
+        shelf,
         startup,
-        submit
+        submit,
+        take_model
     ]
 }
 

@@ -37,7 +37,7 @@ const SEEN_ENOUGH: Duration = Duration::from_secs(3);
 /// Questions that are right to the last word, of each command.
 const RIGHT: usize = 12;
 /// Most of these commands' questions are no more than shapes: a right one starts a process or reads files.
-const SLOW: [&str; 5] = ["generate", "inspect", "plan", "preview", "submit"];
+const SLOW: [&str; 8] = ["find_row", "generate", "inspect", "inspect_data", "plan", "preview", "rows", "submit"];
 /// Without a desktop, a checkpoint or another `anneal`, these have a problem to tell.
 const NEVER_DONE: [&str; 6] = ["browse", "export_files", "fork", "request", "reveal", "submit"];
 /// Jobs that have ended.
@@ -283,6 +283,10 @@ impl<'a> Asker<'a> {
         let delete = |id: &str| shell.engine(|engine| engine.delete(id).map(drop));
         match self.command {
             "remove" => (0..JOBS).for_each(|n| drop(shell.engine(|engine| engine.restore(&id(n))))),
+            // A place that is not on the list cannot be taken off it.
+            "remove_place" => {
+                drop(shell.engine(|engine| engine.add_place(Path::new(self.right["path"].as_str().unwrap()))))
+            }
             "restore" if n.is_multiple_of(8) => drop(delete(&id(0))),
             _ => {}
         }
@@ -370,7 +374,7 @@ fn right(command: &str, room: &Path) -> Value {
         "machine": { "devices": ["cpu"], "device_memory": "1GB", "precision": "f32", "strategy": { "dp": 1 }, "offload": "none" },
     });
     match command {
-        "startup" | "close_now" | "alive" | "machine" | "doctor" | "sample_spec" => json!({}),
+        "startup" | "close_now" | "alive" | "machine" | "doctor" | "sample_spec" | "shelf" => json!({}),
         "browse" => json!({ "what": "data" }),
         "reveal" | "job" | "remove" | "restore" => json!({ "id": id(0) }),
         "set_title" => json!({ "title": "a title" }),
@@ -378,6 +382,12 @@ fn right(command: &str, room: &Path) -> Value {
         "cancel" => json!({ "token": 7 }),
         "inspect" => json!({ "paths": [model, data] }),
         "preview" => json!({ "spec": spec, "row": 1 }),
+        "rows" => json!({ "spec": spec, "from": 1, "count": 3 }),
+        "find_row" => json!({ "spec": spec, "text": "a", "from": 1 }),
+        "inspect_data" => {
+            let words = json!({ "train": [], "rows": { "row_not_json": "skip" }, "columns": {} });
+            json!({ "path": data, "data": words, "on_line": "__CHANNEL__:4" })
+        }
         "plan" => json!({ "spec": spec, "on_line": "__CHANNEL__:1" }),
         "submit" => json!({ "spec": spec }),
         "request" => json!({ "id": id(1), "word": "resume" }),
@@ -391,6 +401,8 @@ fn right(command: &str, room: &Path) -> Value {
         "compare" => json!({ "a": id(1), "b": id(2) }),
         "checkpoints" => json!({ "id": id(1), "verify": true }),
         "fork" => json!({ "id": id(1), "step": 1, "changes": ["run.steps=20"] }),
+        "add_place" | "remove_place" => json!({ "path": room.join("home/devices") }),
+        "take_model" => json!({ "path": model, "to": room.join("home"), "how": "copy", "dry_run": true }),
         "export_files" => json!({ "from": model, "format": "safetensors" }),
         "generate" => {
             let query = json!({

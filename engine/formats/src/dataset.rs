@@ -1,25 +1,45 @@
-//! Data sets: JSON lines, JSON arrays and plain text, decided by content; rows of alpaca's layout, of OpenAI's messages, or
-//! of plain text. Files are streamed: one record of at most 16 MiB is in memory at a time.
+//! Data sets: JSON lines and other JSON, separated values, Parquet, Arrow and plain text, decided by content; rows are
+//! conversations, prompts and answers, preference pairs, labelled answers or plain text, under any of the usual names. Files
+//! are streamed: one record of at most 16 MiB, or one batch of a table, is in memory at a time.
 //!
 //! Not here: what is learnt from a record (`sample`), which records are evaluated on (`anneal-trainer read`).
 
 mod array;
+mod arrow;
+mod cells;
+mod columns;
+mod csv;
+mod encoding;
+mod excerpt;
+mod facts;
 mod files;
 mod layout;
 mod lines;
+mod meaning;
+mod object;
+mod parquet;
+mod place;
+mod rules;
+mod said;
 mod sniff;
 mod stream;
+mod sweep;
 mod text;
+mod thrift;
 
-pub use files::files;
+pub use facts::{inspect, inspect_within};
+pub use files::{DataFile, files};
+pub use meaning::{Meaning, RawRow};
+pub use place::Mark;
+pub use rules::{Rules, Tally};
 
 use crate::template::Turn;
-use layout::Layout;
-use protocol::facts::{DatasetFacts, RowProblem};
-use protocol::{Code, Outcome, Problem, limits};
-use sniff::Container;
+use protocol::facts::RowProblem;
+use protocol::job::RowAction;
+use protocol::{Code, Outcome, Problem};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stream::{Raw, Source};
 
 /// Rows looked at to find the layout; a data set whose first thousand rows are all unknown is unknown.
@@ -30,8 +50,14 @@ const COLUMNS: usize = 1000;
 /// How to read a data set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Role (prompt, answer, system, text, messages) to column; empty = by the rows themselves.
+    /// Meaning (prompt, answer, system, text, messages, …) to column; what is left out is found by the rows themselves.
     pub columns: BTreeMap<String, String>,
+    /// Decisions by class of rows, as `data.rows` of a job.
+    pub rows: BTreeMap<String, RowAction>,
+    /// Names of roles to known ones, as `data.roles` of a job.
+    pub roles: BTreeMap<String, String>,
+    /// Encoding of text files that are not UTF-8, as confirmed; None or "utf-8" = as they are.
+    pub encoding: Option<String>,
 }
 
 /// A usable record.
@@ -41,7 +67,7 @@ pub struct Record {
     pub file: usize,
     /// Record over all files, from 1.
     pub row: u64,
-    /// Line where it starts, from 1.
+    /// Line where it starts, from 1; in tables without lines the row within the file.
     pub line: u64,
     /// A text begins here; false for the later blocks of a text file.
     pub begins: bool,
@@ -49,15 +75,42 @@ pub struct Record {
     pub ends: bool,
     /// What it says.
     pub content: Content,
+    /// What was wrong with it and was converted, as the job says.
+    pub converted: Vec<RowProblem>,
+}
+
+/// A conversation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversation {
+    /// Objects with at least `role` (system, user, assistant or tool) and `content`; other keys as in the file.
+    pub turns: Vec<Turn>,
+    /// A list of the tools that the row defines.
+    pub tools: Option<Turn>,
 }
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
-    /// A conversation: objects with at least `role` and `content`, other keys (tool calls) as in the file.
-    Messages(Vec<Turn>),
+    /// A conversation with at least one answer.
+    Messages(Conversation),
     /// Plain text.
     Text(String),
+    /// A better and a worse answer.
+    Preference {
+        /// What both answer; empty where they hold it themselves.
+        asked: Vec<Turn>,
+        /// The better one.
+        chosen: Vec<Turn>,
+        /// The worse one.
+        rejected: Vec<Turn>,
+    },
+    /// A conversation whose answer is good or bad.
+    Labelled {
+        /// The conversation.
+        turns: Vec<Turn>,
+        /// What its label says.
+        good: bool,
+    },
 }
 
 /// A record, or why there is none.
@@ -71,104 +124,34 @@ pub enum Row {
 
 /// Streams records in the order of the files.
 pub struct Records {
-    paths: Vec<PathBuf>,
-    container: Container,
-    layout: Option<Layout>,
+    meaning: Arc<Meaning>,
     skipped: VecDeque<RowProblem>,
     source: Option<Source>,
     file: usize,
     row: u64,
+    /// Rows of the file that is being read.
+    rows_of_file: u64,
     bytes_before: u64,
-    bytes_total: u64,
     columns: Vec<String>,
     failed: bool,
 }
 
-/// Streams the records of files and folders. Errors: `FileEmpty`, `FormatUnknown`, `NotSupported` and `CodeInFile` by
-/// content, `LayoutUnknown` naming the columns, `SettingInvalid` for unknown roles.
+/// Streams the records of files and folders. Of a folder that has a split to train on, its other splits are no part.
+/// Errors: `FileEmpty`, `FormatUnknown`, `NotSupported` and `CodeInFile` by content, `EncodingUnconfirmed` with the way to
+/// confirm it, `LayoutUnknown` naming the columns, `SettingInvalid` for what the options cannot mean.
 pub fn read(paths: &[PathBuf], options: &Options) -> Outcome<Records> {
     let mut all = Vec::new();
     let mut skipped = VecDeque::new();
     for path in paths {
         let listing = files::list(path)?;
-        all.extend(listing.files);
+        all.extend(files::trained(&listing.files));
         skipped.extend(listing.skipped);
     }
-    let mapped = Layout::mapped(&options.columns)?;
-    let (container, bytes_total) = one_container(&all)?;
-    let mut records = Records {
-        paths: all,
-        container,
-        layout: None,
-        skipped,
-        source: None,
-        file: 0,
-        row: 0,
-        bytes_before: 0,
-        bytes_total,
-        columns: Vec::new(),
-        failed: false,
-    };
-    records.layout = Some(match (container, mapped) {
-        (Container::Text, _) => Layout::plain(),
-        (_, Some(layout)) => layout,
-        _ => records.probe()?,
-    });
-    Ok(records)
-}
-
-/// Facts of a data set: every row is looked at. Errors: those of `read`, a failed read.
-pub fn inspect(path: &Path, options: &Options) -> Outcome<DatasetFacts> {
-    let mut records = read(&[path.to_owned()], options)?;
-    let mut facts = DatasetFacts {
-        container: records.container.name().into(),
-        format: records.layout.as_ref().map(|l| l.name().to_owned()).unwrap_or_default(),
-        rows: 0,
-        usable_rows: 0,
-        splits: files::splits(&records.paths),
-        columns: Vec::new(),
-        problems: Vec::new(),
-        problem_counts: BTreeMap::new(),
-        bytes: records.bytes_total,
-        complete: true,
-    };
-    for row in records.by_ref() {
-        match row? {
-            Row::Record(_) => facts.usable_rows += 1,
-            Row::Problem(problem) => {
-                *facts.problem_counts.entry(problem.code.name()).or_default() += 1;
-                if facts.problems.len() < limits::LISTED_ROW_PROBLEMS {
-                    facts.problems.push(problem);
-                }
-            }
-        }
+    if all.is_empty() {
+        return Err(Problem::new(Code::FileEmpty, "there is no data file"));
     }
-    facts.rows = records.row;
-    facts.columns = records.columns;
-    Ok(facts)
-}
-
-fn one_container(paths: &[PathBuf]) -> Outcome<(Container, u64)> {
-    let mut found: Option<(Container, &Path)> = None;
-    let mut bytes = 0;
-    for path in paths {
-        let (container, length) = sniff::container(path)?;
-        bytes += length;
-        match found {
-            Some((first, other)) if first != container => {
-                let what = format!("{} is {}, {} is {}", shown(other), first.name(), shown(path), container.name());
-                return Err(Problem::new(Code::LayoutUnknown, what)
-                    .why("the files of one data set must be of one kind")
-                    .file(path)
-                    .remedy("give files of one kind, or make several jobs"));
-            }
-            _ => found = Some((container, path)),
-        }
-    }
-    match found {
-        Some((container, _)) => Ok((container, bytes)),
-        None => Err(Problem::new(Code::FileEmpty, "there is no data file")),
-    }
+    let meaning = Arc::new(Meaning::of(all, options)?);
+    Ok(Records::new(meaning, skipped))
 }
 
 /// A file's name for messages, escaped.
@@ -194,94 +177,56 @@ impl Iterator for Records {
 }
 
 impl Records {
+    fn new(meaning: Arc<Meaning>, skipped: VecDeque<RowProblem>) -> Records {
+        let (source, columns) = (None, Vec::new());
+        Records { meaning, skipped, source, file: 0, row: 0, rows_of_file: 0, bytes_before: 0, columns, failed: false }
+    }
+
     /// Bytes read so far and in all, for progress.
     pub fn progress(&self) -> (u64, u64) {
-        (self.bytes_before + self.source.as_ref().map_or(0, Source::position), self.bytes_total)
+        // What is decoded on the way may be longer than what is on disk.
+        let length = self.meaning.kinds.get(self.file).map_or(0, |kind| kind.length);
+        (self.bytes_before + self.source.as_ref().map_or(0, Source::position).min(length), self.meaning.bytes())
     }
 
     /// The files that are read, in their order; `Record::file` counts them.
-    pub fn paths(&self) -> &[PathBuf] {
-        &self.paths
+    pub fn files(&self) -> &[DataFile] {
+        &self.meaning.files
+    }
+
+    /// How the rows are understood, to be shared by whoever looks at `raw` ones.
+    pub fn meaning(&self) -> &Arc<Meaning> {
+        &self.meaning
+    }
+
+    /// The next row before it is looked at; none at the end, where entries that were left out may be told by `next`.
+    pub fn raw(&mut self) -> Outcome<Option<RawRow>> {
+        let Some(raw) = self.next_raw()? else { return Ok(None) };
+        self.row += 1;
+        Ok(Some(RawRow { raw, file: self.file, row: self.row }))
     }
 
     fn advance(&mut self) -> Outcome<Option<Row>> {
-        let Some(raw) = self.next_raw()? else { return Ok(None) };
-        self.row += 1;
-        let line = raw.line;
-        let content = match raw.bytes.and_then(|bytes| self.content(bytes)) {
-            Ok(content) => content,
-            Err((code, what)) => {
-                let message = format!("{}, line {line}: {what}", shown(&self.paths[self.file]));
-                return Ok(Some(Row::Problem(RowProblem { row: self.row, line, code, message })));
-            }
-        };
-        let (begins, ends) = (raw.begins, raw.ends);
-        Ok(Some(Row::Record(Record { file: self.file, row: self.row, line, begins, ends, content })))
+        let Some(raw) = self.raw()? else { return Ok(None) };
+        Ok(Some(self.meaning.row_with(raw, &mut self.columns)))
     }
 
     fn next_raw(&mut self) -> Outcome<Option<Raw>> {
         loop {
             if self.source.is_none() {
-                let Some(path) = self.paths.get(self.file) else { return Ok(None) };
-                self.source = Some(Source::open(path, self.container)?);
+                let Some(file) = self.meaning.files.get(self.file) else { return Ok(None) };
+                self.source = Some(Source::open(&file.path, &self.meaning.kinds[self.file])?);
+                self.rows_of_file = 0;
             }
             let Some(source) = &mut self.source else { return Ok(None) };
             if let Some(raw) = source.next()? {
+                self.rows_of_file += 1;
                 return Ok(Some(raw));
             }
-            self.bytes_before += source.position();
+            self.bytes_before += self.meaning.kinds[self.file].length;
             self.source = None;
             self.file += 1;
         }
-    }
-
-    fn content(&mut self, bytes: Vec<u8>) -> Result<Content, (Code, String)> {
-        let text = String::from_utf8(bytes).map_err(|e| {
-            (
-                Code::RowNotUtf8,
-                format!("not UTF-8: byte {} of the row begins no character", e.utf8_error().valid_up_to()),
-            )
-        })?;
-        if self.container == Container::Text {
-            return layout::plain_text(text);
-        }
-        let row = layout::parse(&text)?;
-        layout::add_columns(&row, &mut self.columns, COLUMNS)?;
-        match &self.layout {
-            Some(layout) => layout.content(&row),
-            None => Err((Code::LayoutUnknown, "the layout is not known".into())),
-        }
-    }
-
-    /// The layout of the first row that has a known one; nothing is consumed.
-    fn probe(&mut self) -> Outcome<Layout> {
-        let path = self.paths[0].clone();
-        let mut source = Source::open(&path, self.container)?;
-        let (mut columns, mut foreign, mut first) = (Vec::new(), None, None);
-        let mut rows = 0;
-        while let Some(raw) = source.next()?.filter(|_| rows < PROBED) {
-            rows += 1;
-            let parsed = raw.bytes.and_then(|bytes| {
-                let text = String::from_utf8(bytes).map_err(|_| (Code::RowNotUtf8, "not UTF-8".to_owned()))?;
-                layout::parse(&text)
-            });
-            match parsed {
-                Ok(row) => match Layout::of(&row) {
-                    Ok(layout) => return Ok(layout),
-                    Err(name) => {
-                        foreign = foreign.or(name);
-                        let _ = layout::add_columns(&row, &mut columns, COLUMNS);
-                    }
-                },
-                Err((_, what)) => {
-                    first.get_or_insert(format!("line {}: {what}", raw.line));
-                }
-            }
-        }
-        if rows == 0 {
-            return Err(Problem::new(Code::FileEmpty, "the file is empty: it has no rows").file(&path));
-        }
-        Err(layout::unknown(&columns, foreign, first).file(&path))
     }
 }
 

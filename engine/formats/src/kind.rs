@@ -17,9 +17,6 @@ pub fn refused(start: &[u8]) -> Option<Problem> {
     if begins(b"GGUF") {
         return problem(Code::NotSupported, "GGUF models are not read by this version", CONVERT);
     }
-    if begins(b"PAR1") || begins(b"ARROW1") {
-        return problem(Code::NotSupported, "Parquet and Arrow data are not read by this version", "save it as JSONL");
-    }
     let pickle = begins(b"PK\x03\x04") && holds(b"data.pkl")
         || start.len() > 1 && start[0] == 0x80 && (2..=5).contains(&start[1]);
     if pickle {

@@ -3,7 +3,10 @@
 //! Not here: what a tokenizer says (`tokenizer`), adapters (`adapter`), manifests and checksums (`store`).
 
 mod config;
+mod fields;
+mod rope;
 mod shards;
+mod words;
 mod write;
 
 pub use config::SpecialIds;
@@ -12,8 +15,7 @@ pub(crate) use write::{pretty, put};
 
 use crate::folder::Folder;
 use protocol::facts::{ModelConfig, ModelFacts};
-use protocol::{Code, Outcome, Problem, limits};
-use serde::de::IgnoredAny;
+use protocol::{Code, Outcome, Problem};
 use shards::Shards;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +35,7 @@ impl ModelFolder {
         let folder = Folder::open(path)?;
         let (config, ids) = config::read(&folder)?;
         let shards = Shards::open(&folder, &config)?;
-        check_tokenizer(&folder)?;
+        words::check(&folder, config.vocab)?;
         Ok(ModelFolder { folder, config, ids, shards })
     }
 
@@ -68,7 +70,7 @@ impl ModelFolder {
             tied: c.tied,
             bytes: self.shards.bytes(),
             tokenizer: self.folder.has("tokenizer.json"),
-            chat_template: self.has_template(),
+            chat_template: words::has_template(&self.folder),
             config: c.clone(),
         }
     }
@@ -89,37 +91,12 @@ impl ModelFolder {
                 .tensor(name)),
         }
     }
-
-    fn has_template(&self) -> bool {
-        let in_config = || {
-            let bytes = self.folder.read("tokenizer_config.json", limits::CONFIG_BYTES).ok()?;
-            let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-            Some(!value.get("chat_template")?.is_null())
-        };
-        self.folder.has("chat_template.jinja") || in_config().unwrap_or(false)
-    }
 }
 
 /// Name of the embedding.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 /// Name of the output head.
 const HEAD: &str = "lm_head.weight";
-
-/// A tokenizer that was cut is found before a job is made; what it says is read elsewhere, in a sandbox.
-fn check_tokenizer(folder: &Folder) -> Outcome<()> {
-    const NAME: &str = "tokenizer.json";
-    if !folder.has(NAME) {
-        return Ok(());
-    }
-    let bytes = folder.read(NAME, limits::TOKENIZER_BYTES)?;
-    serde_json::from_slice::<IgnoredAny>(&bytes).map(|_| ()).map_err(|e| {
-        Problem::new(Code::TokenizerInvalid, "tokenizer.json is damaged or cut: it is not JSON")
-            .why(e.to_string())
-            .line(e.line() as u64)
-            .file(&folder.path().join(NAME))
-            .remedy("copy or download the file again")
-    })
-}
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,13 @@
 //!
 //! Not here: which samples share a row (`tokens`), which records are evaluated on (`anneal-trainer read`).
 
-use crate::dataset::{Content, Record};
-use crate::template::{Template, Turn};
+mod agreement;
+mod answers;
+
+pub use agreement::Disagreement;
+
+use crate::dataset::{Content, Conversation, Record};
+use crate::template::Template;
 use crate::tokenizer::{Control, Encoded, Tokenizer};
 use protocol::job::{Stage, TooLong};
 use protocol::{Code, Outcome, Problem};
@@ -41,6 +46,8 @@ pub struct Settings {
 pub enum Made {
     /// Samples: one of a conversation, one a window of plain text.
     Samples(Vec<Sample>),
+    /// One of a conversation whose prompt has lost this many tokens.
+    Shortened(Sample, usize),
     /// Left out, and why.
     Dropped(Code, String),
 }
@@ -79,11 +86,13 @@ pub struct Sampler<'a> {
 
 impl Sampler<'_> {
     /// The record in full, not cut. Errors: `TemplateInvalid` for conversations without a template that renders them,
-    /// `LayoutUnfit` for plain text in a stage that trains answers, `RowInvalid` for a record the template refuses.
+    /// `LayoutUnfit` for what cannot serve the stage, `RowInvalid` for a record the template refuses.
     pub fn whole(&self, record: &Record) -> Outcome<Whole> {
         match &record.content {
-            Content::Messages(turns) => self.conversation(turns),
+            Content::Messages(said) => self.conversation(said),
             Content::Text(text) => self.text(text, record),
+            Content::Preference { .. } => Err(unfit("preference pairs (chosen and rejected answers)", "DPO")),
+            Content::Labelled { .. } => Err(unfit("labelled answers (good or bad)", "KTO")),
         }
     }
 
@@ -97,21 +106,25 @@ impl Sampler<'_> {
         };
         match record.content {
             Content::Text(_) => Ok(self.windows(whole)),
-            Content::Messages(_) => self.fit(whole, record),
+            _ => self.fit(whole, record),
         }
     }
 
-    fn conversation(&self, turns: &[Turn]) -> Outcome<Whole> {
+    fn conversation(&self, said: &Conversation) -> Outcome<Whole> {
         let template = self.template.ok_or_else(no_template)?;
-        let control: &[String] =
-            if self.settings.special_tokens_in_text { &[] } else { self.tokenizer.control_texts() };
-        let rendered = template.render_shielded(turns, None, false, control)?;
+        let rendered = template.render_shielded(&said.turns, said.tools.as_ref(), false, self.control())?;
+        answers::writes_calls(&said.turns, &rendered.text)?;
         let encoded = self.tokenizer.encode_with(&rendered.text, Control::PlainAt(&rendered.plain), false)?;
         let trained = match self.settings.stage {
-            Stage::Sft => mask(&encoded, &rendered.assistant),
+            Stage::Sft => mask(&encoded, &answers::weighed(&said.turns, rendered.assistant)?),
             Stage::Pretrain => vec![1; encoded.ids.len()],
         };
         Ok(whole(rendered.text, encoded, trained))
+    }
+
+    /// Texts that must not become control tokens where the data says them.
+    fn control(&self) -> &[String] {
+        if self.settings.special_tokens_in_text { &[] } else { self.tokenizer.control_texts() }
     }
 
     fn text(&self, text: &str, record: &Record) -> Outcome<Whole> {
@@ -158,7 +171,7 @@ impl Sampler<'_> {
             Cut::Prompt(out) => {
                 let ids = [&whole.ids[..out.start], &whole.ids[out.end..]].concat();
                 let trained = [&whole.trained[..out.start], &whole.trained[out.end..]].concat();
-                Ok(Made::Samples(vec![sample(&ids, &trained)]))
+                Ok(Made::Shortened(sample(&ids, &trained), out.len()))
             }
             Cut::Everything(Code::RowTooLong, why) if self.settings.too_long == TooLong::Refuse => {
                 Err(Problem::new(Code::RowTooLong, why)
@@ -179,7 +192,7 @@ impl Sampler<'_> {
             return if short { Cut::Everything(Code::RowInvalid, TOO_SHORT.into()) } else { Cut::Nothing };
         }
         let Some(first) = whole.trained.iter().position(|t| *t != 0) else {
-            return Cut::Everything(Code::RowInvalid, "no token of the conversation would be trained".into());
+            return Cut::Everything(Code::NoAnswer, "no token of the conversation would be trained".into());
         };
         let (length, most) = (whole.ids.len(), self.settings.max_length as usize);
         if length <= most {
@@ -235,6 +248,17 @@ fn dropped(p: &Problem) -> String {
 fn no_template() -> Problem {
     Problem::new(Code::TemplateInvalid, "the model has no chat template, so conversations cannot be rendered for it")
         .remedy("add chat_template.jinja to the model's folder, or train on plain text with stage = \"pretrain\"")
+}
+
+/// Rows of a layout that only a later stage learns from.
+fn unfit(rows: &str, stage: &str) -> Problem {
+    Problem::new(
+        Code::LayoutUnfit,
+        format!("the rows are {rows}: they are for {stage}, which comes with a later version"),
+    )
+    .why("the stages sft and pretrain learn every answer there is, and one of these is not to be learnt")
+    .field("stage")
+    .remedy("give conversations, prompts and answers, or raw text")
 }
 
 fn no_end() -> Problem {

@@ -99,14 +99,38 @@ impl Template {
         generation_prompt: bool,
         control: &[String],
     ) -> Outcome<Rendered> {
-        let (shield, messages) = Shield::over(messages, control)?;
-        let draw = |n: usize, prompt: bool| self.engine.render(&messages[..n], tools, prompt, &shield);
-        let whole = draw(messages.len(), generation_prompt)?;
-        let mut rendered = shield.take_out(&whole);
+        let shielded = Shielded::new(messages, tools, control)?;
+        let mut rendered = shielded.draw(&self.engine, messages.len(), generation_prompt)?;
         if !self.marks {
-            rendered.assistant = self.spans_by_beginnings(&messages, &rendered, &draw, &shield, control)?;
+            rendered.assistant = self.spans_by_beginnings(&shielded, &rendered, control)?;
         }
         Ok(rendered)
+    }
+
+    /// What the marks of the template train of a conversation and what its beginnings say that an assistant wrote, where the
+    /// two differ by more than white space. None without marks, and where beginnings say nothing.
+    pub fn marks_against_beginnings(
+        &self,
+        messages: &[Turn],
+        tools: Option<&Turn>,
+        control: &[String],
+    ) -> Outcome<Option<[String; 2]>> {
+        if !self.marks {
+            return Ok(None);
+        }
+        let shielded = Shielded::new(messages, tools, control)?;
+        let marked = shielded.draw(&self.engine, messages.len(), false)?;
+        let Ok(spans) = self.spans_by_beginnings(&shielded, &marked, control) else { return Ok(None) };
+        let texts = |spans: &[Range<usize>]| -> Vec<String> {
+            spans.iter().filter_map(|span| marked.text.get(span.clone())).map(|text| text.trim().to_owned()).collect()
+        };
+        let (marks, beginnings) = (texts(&marked.assistant), texts(&spans));
+        if marks == beginnings {
+            return Ok(None);
+        }
+        let at = marks.iter().zip(&beginnings).take_while(|(a, b)| a == b).count();
+        let one = |texts: &[String]| texts.get(at).cloned().unwrap_or_default();
+        Ok(Some([one(&marks), one(&beginnings)]))
     }
 
     /// Renders and tokenises what a model is asked with: ends with the generation prompt. Text of messages stays plain.
@@ -119,13 +143,11 @@ impl Template {
     /// before it, up to and including its end token.
     fn spans_by_beginnings(
         &self,
-        messages: &[Turn],
+        shielded: &Shielded,
         whole: &Rendered,
-        draw: &dyn Fn(usize, bool) -> Outcome<String>,
-        shield: &Shield,
         control: &[String],
     ) -> Outcome<Vec<Range<usize>>> {
-        let mut spans = Vec::new();
+        let (mut spans, messages) = (Vec::new(), &shielded.messages);
         let turns: Vec<usize> = (0..messages.len()).filter(|i| is_assistant(&messages[*i])).collect();
         if turns.len() > TURNS || turns.len() * whole.text.len() > BEGINNINGS {
             let what = format!("the conversation is too long: {} answers in {} bytes", turns.len(), whole.text.len());
@@ -133,8 +155,8 @@ impl Template {
                 .why(format!("without marks in the template, at most {TURNS} answers are told apart")));
         }
         for i in turns {
-            let before = shield.take_out(&draw(i, true)?);
-            let after = shield.take_out(&draw(i + 1, false)?);
+            let before = shielded.draw(&self.engine, i, true)?;
+            let after = shielded.draw(&self.engine, i + 1, false)?;
             let start = before.text.len();
             let end = end_of_answer(&after, start, control);
             if !after.text.starts_with(&before.text) || whole.text.get(..end) != after.text.get(..end) {
@@ -148,6 +170,29 @@ impl Template {
             spans.push(start..end);
         }
         Ok(spans)
+    }
+}
+
+/// A conversation with marks in its texts, ready to be rendered whole or in part.
+struct Shielded {
+    shield: Shield,
+    messages: Vec<Turn>,
+    tools: Option<Turn>,
+}
+
+impl Shielded {
+    fn new(messages: &[Turn], tools: Option<&Turn>, control: &[String]) -> Outcome<Shielded> {
+        // Definitions of tools are text of the data as much as messages are.
+        let all: Vec<Turn> = messages.iter().chain(tools).cloned().collect();
+        let (shield, mut messages) = Shield::over(&all, control)?;
+        let tools = tools.and_then(|_| messages.pop());
+        Ok(Shielded { shield, messages, tools })
+    }
+
+    /// The first `n` messages, rendered.
+    fn draw(&self, engine: &Engine, n: usize, prompt: bool) -> Outcome<Rendered> {
+        let text = engine.render(&self.messages[..n], self.tools.as_ref(), prompt, &self.shield)?;
+        Ok(self.shield.take_out(&text))
     }
 }
 

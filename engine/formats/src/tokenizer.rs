@@ -115,6 +115,11 @@ impl Tokenizer {
         self.special.ids.contains(&id)
     }
 
+    /// True where a text is an entry of its own.
+    pub fn has_token(&self, text: &str) -> bool {
+        self.inner.token_to_id(text).is_some()
+    }
+
     /// The text an id stands for by itself; pieces of characters show as U+FFFD.
     pub fn token_text(&self, id: u32) -> String {
         if self.is_special(id) {

@@ -2,7 +2,7 @@
 //! `ANNEAL_BLESS=1 cargo test -p protocol bindings` writes them.
 
 use crate::job::Auto;
-use crate::{event, facts, job, machine, plan, problem, record, rows, shelf, verb, view};
+use crate::{event, facts, job, look, machine, plan, problem, record, shelf, verb, view};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use ts_rs::{Config, TS, TypeVisitor};
@@ -58,8 +58,8 @@ fn export(folder: &Path) {
         record::CheckpointRow,
         record::Comparison,
         record::JobRecord,
-        rows::FoundRow,
-        rows::RowPage,
+        look::FoundRow,
+        look::RowPage,
         shelf::Shelf,
         shelf::Taken,
         verb::Exported,

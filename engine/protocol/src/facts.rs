@@ -1,6 +1,7 @@
 //! What was found: facts of dropped files, of token caches and of the machine.
 
-use crate::problem::Problem;
+use crate::job::{RowAction, Stage};
+use crate::problem::{Code, Problem};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,10 +35,59 @@ pub struct ModelConfig {
     pub rms_norm_eps: f64,
     /// rope_theta.
     pub rope_theta: f64,
+    /// rope_scaling; none where positions turn by `rope_theta` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
+    pub rope_scaling: Option<RopeScaling>,
+    /// attention_bias: q, k, v and o add a bias.
+    #[serde(default)]
+    pub attention_bias: bool,
+    /// mlp_bias: gate, up and down add a bias.
+    #[serde(default)]
+    pub mlp_bias: bool,
     /// initializer_range: standard deviation of fresh weights.
     pub initializer_range: f64,
     /// eos_token_id, one or several; generation ends at any.
     pub eos: Vec<u32>,
+}
+
+/// How rotary embeddings are stretched beyond the context that a model was first trained with. Every number is final: what
+/// a file leaves out was put in by whoever read it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RopeScaling {
+    /// Every position divided by `factor`.
+    Linear {
+        /// How many times the context grows.
+        factor: f64,
+    },
+    /// Llama 3.1: slow pairs divided by `factor`, fast ones kept, those between mixed by their wavelength.
+    Llama3 {
+        /// How many times slower the slow pairs turn.
+        factor: f64,
+        /// Slow: fewer turns than this in the original context.
+        low_freq_factor: f64,
+        /// Fast: more turns than this in the original context.
+        high_freq_factor: f64,
+        /// original_max_position_embeddings, in tokens.
+        original_context: u32,
+    },
+    /// YaRN (Peng et al. 2023, arXiv 2309.00071).
+    Yarn {
+        /// How many times the context grows.
+        factor: f64,
+        /// original_max_position_embeddings, in tokens.
+        original_context: u32,
+        /// Pairs that turn more often than this in the original context are kept.
+        beta_fast: f64,
+        /// Pairs that turn less often than this in the original context are divided by `factor`.
+        beta_slow: f64,
+        /// What cosines and sines are multiplied by.
+        attention_factor: f64,
+        /// The bounds of the mix are rounded outwards to whole pairs.
+        truncate: bool,
+    },
 }
 
 /// Name and shape of one tensor under its Hugging Face name; matrices are [out, in].
@@ -75,6 +125,15 @@ impl ModelConfig {
         }
     }
 
+    /// Whether a projection adds a bias.
+    pub fn biased(&self, name: &str) -> bool {
+        match name {
+            "q_proj" | "k_proj" | "v_proj" | "o_proj" => self.attention_bias,
+            "gate_proj" | "up_proj" | "down_proj" => self.mlp_bias,
+            _ => false,
+        }
+    }
+
     /// Hugging Face prefix of a projection in a layer: "model.layers.0.self_attn.q_proj".
     pub fn projection_path(layer: u32, name: &str) -> String {
         let block = if matches!(name, "q_proj" | "k_proj" | "v_proj" | "o_proj") { "self_attn" } else { "mlp" };
@@ -82,7 +141,7 @@ impl ModelConfig {
     }
 
     /// All parameters in their one canonical order: embedding; per layer input norm, q k v o, post-attention norm, gate
-    /// up down; final norm; output head unless tied.
+    /// up down; final norm; output head unless tied. A projection's bias [out] follows its weight.
     pub fn tensors(&self) -> Vec<TensorShape> {
         let h = self.hidden as u64;
         let tensor = |name: String, shape: Vec<u64>| TensorShape { name, shape };
@@ -93,8 +152,12 @@ impl ModelConfig {
                 if i == 4 {
                     all.push(tensor(format!("model.layers.{l}.post_attention_layernorm.weight"), vec![h]));
                 }
-                let shape = self.projection(p).unwrap_or([0, 0]);
-                all.push(tensor(format!("{}.weight", Self::projection_path(l, p)), shape.to_vec()));
+                let [out, input] = self.projection(p).unwrap_or([0, 0]);
+                let path = Self::projection_path(l, p);
+                all.push(tensor(format!("{path}.weight"), vec![out, input]));
+                if self.biased(p) {
+                    all.push(tensor(format!("{path}.bias"), vec![out]));
+                }
             }
         }
         all.push(tensor("model.norm.weight".into(), vec![h]));
@@ -198,40 +261,99 @@ pub struct ModelFacts {
     pub config: ModelConfig,
 }
 
-/// A row that cannot be used, or a class of them.
+/// A row that cannot be used, or not as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub struct RowProblem {
-    /// Record, from 1.
+    /// Record over all files, from 1; 0 where it is no row: an entry of a folder.
     pub row: u64,
     /// Line in the file where it starts, from 1; 0 where the container has no lines.
     pub line: u64,
     /// Kind.
-    pub code: crate::problem::Code,
-    /// For people.
+    pub code: Code,
+    /// For people; names file and line.
     pub message: String,
+    /// The file, as the user named it; empty where none is known.
+    #[serde(default)]
+    pub file: String,
+    /// The beginning of the row itself, escaped, at most `limits::ROW_TEXT` characters; empty where it cannot be shown.
+    #[serde(default)]
+    pub text: String,
+}
+
+impl RowProblem {
+    /// An entry of a folder that was left out.
+    pub fn of_entry(code: Code, message: String) -> RowProblem {
+        RowProblem { row: 0, line: 0, code, message, file: String::new(), text: String::new() }
+    }
+
+    /// The same as a problem with its place.
+    pub fn problem(&self) -> Problem {
+        let mut problem = Problem::new(self.code, self.message.clone()).row(self.row);
+        if self.line > 0 {
+            problem = problem.line(self.line);
+        }
+        if !self.file.is_empty() {
+            problem.place.file = Some(self.file.clone());
+        }
+        problem
+    }
+}
+
+/// All rows of a data set that one thing is wrong with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct RowClass {
+    /// What is wrong.
+    pub code: Code,
+    /// Rows, those that the decision makes usable included.
+    pub rows: u64,
+    /// The first of them.
+    pub first: RowProblem,
+    /// Decisions that make sense, the usual one first; empty where there is nothing to decide.
+    pub choices: Vec<RowAction>,
+    /// The job's decision, else the default; none where only the user can tell.
+    pub decision: Option<RowAction>,
+}
+
+/// Rows that say the same as an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Duplicates {
+    /// How many.
+    pub rows: u64,
+    /// False where there are more different rows than `limits::ROWS_COMPARED`: then there may be more.
+    pub exact: bool,
 }
 
 /// Facts of a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 pub struct DatasetFacts {
-    /// "jsonl", "json", "text".
+    /// "jsonl", "json", "csv", "tsv", "parquet", "arrow", "text"; several are separated by commas.
     pub container: String,
-    /// Layout of the rows: "alpaca", "messages", "text".
+    /// Layout of the rows: "alpaca", "prompt_answer", "messages", "sharegpt", "text", "preference", "labelled".
     pub format: String,
+    /// The stage that this layout is for; none where a later version brings it.
+    pub stage: Option<Stage>,
+    /// What a column means (as in `data.columns`) to its name: as recognised, or as the job says.
+    pub mapping: BTreeMap<String, String>,
     /// Records.
     pub rows: u64,
     /// Records that can be trained on.
     pub usable_rows: u64,
-    /// Names of splits found.
+    /// Splits that names of files and folders speak of: "train", "validation", "test".
     pub splits: Vec<String>,
     /// Column names in order of appearance.
     pub columns: Vec<String>,
-    /// The first `limits::LISTED_ROW_PROBLEMS` unusable rows.
+    /// The first `limits::LISTED_ROW_PROBLEMS` rows with something wrong.
     pub problems: Vec<RowProblem>,
     /// All unusable rows by code.
     pub problem_counts: BTreeMap<String, u64>,
+    /// The same by class, with what can be done; in the order of their first rows.
+    pub classes: Vec<RowClass>,
+    /// Rows that say the same as an earlier one; they are used.
+    pub duplicates: Duplicates,
     /// Bytes on disk.
     pub bytes: u64,
     /// Every row was looked at; false after a first look at a large data set.
@@ -323,7 +445,7 @@ pub struct TokenFacts {
     pub notes: Vec<String>,
     /// Lengths of the training records.
     #[serde(default)]
-    pub survey: crate::rows::Survey,
+    pub survey: crate::look::Survey,
 }
 
 /// A device of the machine.
@@ -386,3 +508,6 @@ pub struct MachineFacts {
     #[serde(default)]
     pub nccl: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -186,13 +186,17 @@ pub struct DataSpec {
     /// What happens to a sample over `max_length`.
     #[serde(default)]
     pub too_long: TooLong,
-    /// Column names, only where the layout was not recognised: role (prompt, answer, text, messages, …) to column.
+    /// What a column means (prompt, answer, system, text, messages, …) to its name: where the layout was not recognised,
+    /// or to change what was.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
+    /// Who says a message, as the data names it, to `rows::ROLES`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<String, String>,
     /// Text encoding.
     #[serde(default = "utf8")]
     pub encoding: String,
-    /// What happens to a class of unusable rows (`empty_answer`, `row_invalid`, …).
+    /// What happens to a class of unusable rows (`empty_answer`, `row_invalid`, …): `rows::CLASSES`.
     #[serde(default)]
     pub rows: BTreeMap<String, RowAction>,
     /// Lets text of the data turn into control tokens.
@@ -241,16 +245,16 @@ pub enum TooLong {
     Refuse,
 }
 
-/// What happens to a class of unusable rows.
+/// What happens to a class of unusable rows; `rows::Class` knows which of these make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum RowAction {
     /// Leave them out and count them.
     Skip,
-    /// Use another column.
+    /// Only what `data.columns` or `data.roles` maps is used; what they leave unmapped refuses the job.
     Map,
-    /// Convert the value.
+    /// Make them usable: a number becomes its text, and so on.
     Convert,
     /// Refuse the job.
     Refuse,

@@ -8,6 +8,7 @@ pub mod facts;
 pub mod job;
 pub mod limits;
 pub mod link;
+pub mod look;
 pub mod machine;
 pub mod plan;
 pub mod problem;

@@ -10,6 +10,24 @@ pub const JOURNAL_LINE_BYTES: usize = MESSAGE_BYTES + 1024;
 pub const JOB_BYTES: u64 = 1024 * 1024;
 /// Longest record of a data set, in bytes.
 pub const RECORD_BYTES: usize = 16 * 1024 * 1024;
+/// Decoded bytes of a compressed table (Parquet, Arrow) that are read whatever its size on disk: a repeated text costs no
+/// room there, and this much is read in seconds.
+pub const DECODED_BYTES: u64 = 2 << 30;
+/// Decoded bytes of a compressed table for each of its bytes on disk, beyond `DECODED_BYTES`: text compresses to a tenth.
+pub const DECODED_RATIO: u64 = 200;
+/// Largest page of a Parquet file or batch of an Arrow file, decoded, in bytes: it is in memory as a whole.
+pub const BATCH_BYTES: u64 = 256 << 20;
+/// Most entries of all lists of one column in one row group of a Parquet file: their positions, four bytes each, may be
+/// in memory at once.
+pub const LEVELS: u64 = 64 << 20;
+/// Longest footer of a Parquet file and longest description of an Arrow batch, in bytes.
+pub const TABLE_FOOTER_BYTES: u64 = 64 << 20;
+/// Longest JSON file that holds its columns one after the other, in bytes: it is in memory as a whole, several times over.
+pub const JSON_COLUMNS_BYTES: u64 = 128 << 20;
+/// Deepest folder within a folder of data.
+pub const FOLDER_DEPTH: usize = 8;
+/// Entries looked at in a folder of data and all its folders.
+pub const FOLDER_ENTRIES: usize = 100_000;
 /// Deepest nesting of JSON from a file.
 pub const JSON_DEPTH: usize = 128;
 /// Longest header of a safetensors file, in bytes (the reference reader's own bound).
@@ -22,6 +40,10 @@ pub const TOKENIZER_BYTES: u64 = 256 * 1024 * 1024;
 pub const NAME_BYTES: usize = 200;
 /// Row problems listed one by one in an inspection; all are counted.
 pub const LISTED_ROW_PROBLEMS: usize = 100;
+/// Characters of a row's own text in a report: enough to find it by, few enough for a line of a table.
+pub const ROW_TEXT: usize = 200;
+/// Different rows remembered to count repeated ones: 32 MiB of hashes; beyond it the count is a lower bound.
+pub const ROWS_COMPARED: usize = 1 << 20;
 /// Step events a trainer keeps until the supervisor has journaled them.
 pub const UNACKNOWLEDGED_STEPS: usize = 4096;
 /// Crashes in a row, without a new step, after which a job fails.

@@ -3,7 +3,7 @@
 
 use crate::facts::ModelConfig;
 use crate::job::{Cadence, OptimizerKind, Precision, ScheduleKind, Stage};
-use crate::rows::Survey;
+use crate::look::Survey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

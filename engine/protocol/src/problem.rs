@@ -68,8 +68,30 @@ pub enum Code {
     RowNotJson,
     /// A row is not UTF-8.
     RowNotUtf8,
+    /// The file is not UTF-8, and nobody has said which encoding it is in.
+    EncodingUnconfirmed,
     /// A row is longer than the length limit.
     RowTooLong,
+    /// A row is no object with named columns.
+    RowNotObject,
+    /// A row lacks a column that its layout needs.
+    MissingColumn,
+    /// A value that is to be text is a number, true or false, or an object.
+    ValueNotText,
+    /// A column holds another kind of value than its layout needs: no list of messages, no JSON, an unknown part.
+    WrongShape,
+    /// A message is of somebody that is not known.
+    UnknownRole,
+    /// A row has another number of fields than the heading.
+    FieldsDiffer,
+    /// A quote is opened and never closed.
+    QuoteOpen,
+    /// A row holds images, sound or video.
+    MediaContent,
+    /// Nothing in a row is to be learnt: no assistant says anything.
+    NoAnswer,
+    /// A conversation ends without an answer to its last question.
+    UnansweredTurn,
     /// The training data changed since the job was planned.
     DataChanged,
     /// The base model changed since the job was planned.
@@ -293,9 +315,9 @@ impl Problem {
         self
     }
 
-    /// Adds the line, from 1.
+    /// Adds the line, from 1; 0 says nothing (a table without lines).
     pub fn line(mut self, line: u64) -> Problem {
-        self.place.line = Some(line);
+        self.place.line = (line > 0).then_some(line);
         self
     }
 

@@ -1,116 +1,186 @@
-//! Looking at the rows of a data set as a job would learn them: what is asked of `anneal-trainer rows`, a sandboxed reader
-//! that stays while it is looked at. The first line it gets is a [`LookAtRows`], every further one a [`RowsAsk`], answered
-//! by the lines of `verb::Line`.
+//! Classes of rows that cannot be used as they are: which decisions make sense for each, and what happens when a job says
+//! nothing. Damage and ambiguity have no default: only the user knows whether a row may be lost.
+//!
+//! Not here: how a row is found to be of a class (crate `formats`).
 
-use crate::facts::RowProblem;
-use crate::job::JobSpec;
-use serde::{Deserialize, Serialize};
+use crate::job::RowAction;
+use crate::job::RowAction::{Convert, Map, Refuse, Skip};
+use crate::problem::{Code, Outcome, Problem, Way};
+use std::collections::BTreeMap;
 
-/// What is looked at: the training data of a job, through the tokenizer and template of its model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LookAtRows {
-    /// The job.
-    pub spec: Box<JobSpec>,
-    /// Longest row in tokens.
-    pub max_length: u32,
+/// Who says a message, in the words that templates know. A `function_call` is an assistant's call of a tool.
+pub const ROLES: [&str; 5] = ["system", "user", "assistant", "tool", "function_call"];
+
+/// A class of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Its code; `data.rows` names it by `Code::name`.
+    pub code: Code,
+    /// Decisions that make sense, the usual one first.
+    pub choices: &'static [RowAction],
+    /// What happens when the job says nothing; none = the job is refused until it does.
+    pub default: Option<RowAction>,
 }
 
-/// A question about the rows. Rows count from 1 over all training files.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
-pub enum RowsAsk {
-    /// Rows one after the other, at most `limits::LISTED_ROWS`. Result: [`RowPage`].
-    Page {
-        /// The first one.
-        from: u64,
-        /// How many.
-        count: u32,
-    },
-    /// One row with all of its tokens. Result: `facts::Preview`.
-    Row {
-        /// Which.
-        row: u64,
-    },
-    /// The next row that says something, searched for about a second. Result: [`FoundRow`].
-    Find {
-        /// What; upper and lower case are the same.
-        text: String,
-        /// The first row looked at.
-        from: u64,
-    },
+const fn asks(code: Code, choices: &'static [RowAction]) -> Class {
+    Class { code, choices, default: None }
 }
 
-/// Part of the list of rows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct RowPage {
-    /// The rows, fewer than asked for at the end of the data.
-    pub rows: Vec<RowLine>,
-    /// Rows known so far: a large data set is counted while it is looked at.
-    pub known: u64,
-    /// All rows are known.
-    pub complete: bool,
+const fn by_itself(code: Code, choices: &'static [RowAction], default: RowAction) -> Class {
+    Class { code, choices, default: Some(default) }
 }
 
-/// A row in a list.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct RowLine {
-    /// Row, from 1.
-    pub row: u64,
-    /// What comes before the first answer, its beginning; empty for plain text.
-    pub prompt: String,
-    /// The first answer, or the text, its beginning.
-    pub answer: String,
-    /// Tokens before any cut; 0 where the row cannot be used.
-    pub tokens: u64,
-    /// Tokens that are trained.
-    pub trained: u64,
-    /// Over the length limit.
-    pub too_long: bool,
-    /// Why it cannot be used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, ts(optional = nullable))]
-    pub problem: Option<RowProblem>,
+/// All classes.
+pub const CLASSES: [Class; 16] = [
+    asks(Code::RowNotJson, &[Skip, Refuse]),
+    asks(Code::RowNotUtf8, &[Convert, Skip, Refuse]),
+    asks(Code::RowNotObject, &[Skip, Refuse]),
+    asks(Code::MissingColumn, &[Map, Skip, Refuse]),
+    asks(Code::ValueNotText, &[Convert, Skip, Refuse]),
+    asks(Code::WrongShape, &[Skip, Refuse]),
+    asks(Code::UnknownRole, &[Map, Skip, Refuse]),
+    asks(Code::FieldsDiffer, &[Skip, Refuse]),
+    asks(Code::QuoteOpen, &[Skip, Refuse]),
+    asks(Code::MediaContent, &[Skip, Refuse]),
+    asks(Code::TooLarge, &[Skip, Refuse]),
+    by_itself(Code::EmptyAnswer, &[Skip, Refuse], Skip),
+    by_itself(Code::NoAnswer, &[Skip, Refuse], Skip),
+    by_itself(Code::UnansweredTurn, &[Convert, Skip, Refuse], Convert),
+    by_itself(Code::RowInvalid, &[Skip, Refuse], Skip),
+    by_itself(Code::RowTooLong, &[Skip, Refuse], Skip),
+];
+
+impl Class {
+    /// The class of a code; none where a code speaks of no row.
+    pub fn of(code: Code) -> Option<Class> {
+        CLASSES.into_iter().find(|class| class.code == code)
+    }
+
+    /// What happens to its rows in a job that says this.
+    pub fn decision(&self, rows: &BTreeMap<String, RowAction>) -> Option<RowAction> {
+        rows.get(&self.code.name()).copied().or(self.default)
+    }
+
+    /// The setting that decides.
+    pub fn field(&self) -> String {
+        format!("data.rows.{}", self.code.name())
+    }
+
+    /// Its decisions as ways out; mapping is none, because only the user knows to what.
+    pub fn ways(&self) -> Vec<Way> {
+        let settings = self.choices.iter().filter(|action| matches!(action, Skip | Convert));
+        settings.map(|action| Way::set(&self.field(), action.name())).collect()
+    }
+
+    /// What can be done, in a sentence.
+    pub fn remedy(&self) -> String {
+        let field = self.field();
+        let mut ways: Vec<String> = Vec::new();
+        for action in self.choices {
+            ways.push(match action {
+                Map if self.code == Code::UnknownRole => "say who it is, as in data.roles = { name = \"user\" }".into(),
+                Map => "name the right column in data.columns".into(),
+                Convert => format!("set {field} = \"convert\" ({})", self.conversion()),
+                Skip => format!("set {field} = \"skip\" to leave such rows out"),
+                Refuse => continue,
+            });
+        }
+        format!("correct the rows, or {}", ways.join(", or "))
+    }
+
+    /// What converting does to a row.
+    fn conversion(&self) -> &'static str {
+        match self.code {
+            Code::RowNotUtf8 => "reads them as windows-1252",
+            Code::UnansweredTurn => "cuts what comes behind the last answer",
+            _ => "takes the value as it is written in JSON",
+        }
+    }
 }
 
-/// What a search came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct FoundRow {
-    /// The row, where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, ts(optional = nullable))]
-    pub row: Option<u64>,
-    /// Where to go on: the second was over before the data was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, ts(optional = nullable))]
-    pub next: Option<u64>,
+impl RowAction {
+    /// The word of the job file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Skip => "skip",
+            Map => "map",
+            Convert => "convert",
+            Refuse => "refuse",
+        }
+    }
 }
 
-/// What tokenising found out about a data set as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct Survey {
-    /// Records by their length in tokens before any cut.
-    pub lengths: Vec<LengthBin>,
-    /// Records over the limit.
-    pub too_long: u64,
-    /// The shortest record that is learnt: its row and its length in tokens.
-    pub shortest: Option<(u64, u64)>,
-    /// The longest record.
-    pub longest: Option<(u64, u64)>,
+/// Checks what a job says of rows. Errors: `SettingInvalid` for an unknown class or role, and for a decision that makes no
+/// sense for its class; names the known ones.
+pub fn check(rows: &BTreeMap<String, RowAction>, roles: &BTreeMap<String, String>) -> Outcome<()> {
+    for (name, action) in rows {
+        let known = CLASSES.iter().find(|class| class.code.name() == *name);
+        let field = format!("data.rows.{name}");
+        let class = known.ok_or_else(|| {
+            let names: Vec<String> = CLASSES.iter().map(|class| class.code.name()).collect();
+            Problem::new(Code::SettingInvalid, format!("\"{}\" is no class of rows", name.escape_debug()))
+                .field(&field)
+                .remedy(format!("use one of: {}", names.join(", ")))
+        })?;
+        if !class.choices.contains(action) {
+            let names: Vec<&str> = class.choices.iter().map(|action| action.name()).collect();
+            let what = format!("{field} is \"{}\", which does not help such rows", action.name());
+            return Err(Problem::new(Code::SettingInvalid, what)
+                .field(field)
+                .remedy(format!("use one of: {}", names.join(", "))));
+        }
+    }
+    match roles.iter().find(|(_, role)| !ROLES.contains(&role.as_str())) {
+        None => Ok(()),
+        Some((name, role)) => Err(Problem::new(
+            Code::SettingInvalid,
+            format!("data.roles maps \"{}\" to \"{}\", which is no role", name.escape_debug(), role.escape_debug()),
+        )
+        .field("data.roles")
+        .remedy(format!("use one of: {}", ROLES.join(", ")))),
+    }
 }
 
-/// Records of about the same length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(ts_rs::TS))]
-pub struct LengthBin {
-    /// Shortest, in tokens.
-    pub from: u64,
-    /// Past the longest.
-    pub to: u64,
-    /// Records.
-    pub rows: u64,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(name: &str, action: RowAction) -> BTreeMap<String, RowAction> {
+        BTreeMap::from([(name.to_owned(), action)])
+    }
+
+    #[test]
+    fn an_unknown_class_names_the_known_ones() {
+        let problem = check(&rows("emty_answer", Skip), &BTreeMap::new()).unwrap_err();
+        assert_eq!(problem.code, Code::SettingInvalid);
+        assert!(problem.remedy.contains("empty_answer"), "{problem}");
+    }
+
+    #[test]
+    fn a_decision_that_makes_no_sense_names_those_that_do() {
+        let problem = check(&rows("row_not_json", Convert), &BTreeMap::new()).unwrap_err();
+        assert_eq!(problem.place.field.as_deref(), Some("data.rows.row_not_json"));
+        assert!(problem.remedy.contains("skip, refuse"), "{problem}");
+        assert!(check(&rows("row_not_utf8", Convert), &BTreeMap::new()).is_ok());
+    }
+
+    #[test]
+    fn an_unknown_role_names_the_known_ones() {
+        let roles = BTreeMap::from([("bot".to_owned(), "robot".to_owned())]);
+        assert!(check(&BTreeMap::new(), &roles).unwrap_err().remedy.contains("assistant"));
+    }
+
+    #[test]
+    fn damage_has_no_default_and_its_ways_are_settings_a_job_accepts() {
+        for class in CLASSES {
+            assert!(class.choices.contains(&Skip) && class.choices.contains(&Refuse), "{class:?}");
+            assert!(class.default.is_none_or(|action| class.choices.contains(&action)), "{class:?}");
+            assert!(!class.ways().is_empty());
+            for action in class.choices {
+                assert!(check(&rows(&class.code.name(), *action), &BTreeMap::new()).is_ok());
+            }
+        }
+        assert_eq!(Class::of(Code::RowNotJson).unwrap().decision(&BTreeMap::new()), None);
+        assert_eq!(Class::of(Code::EmptyAnswer).unwrap().decision(&BTreeMap::new()), Some(Skip));
+    }
 }

@@ -29,6 +29,9 @@ pub enum Command {
         /// Models, data sets, checkpoints, adapters.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+        /// Read data another way: KEY=VALUE, as data.encoding=gb18030 or data.rows.row_not_json=skip.
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
     },
     /// Show one record as the trainer will see it.
     Preview {
@@ -203,6 +206,29 @@ pub enum Command {
         #[arg(long)]
         data: PathBuf,
     },
+    /// List models that are already on this machine, or change where they are looked for.
+    Models {
+        /// Look in this folder too, now and from now on.
+        #[arg(long, value_name = "DIR", conflicts_with = "remove")]
+        add: Option<PathBuf>,
+        /// Look in this added folder no more; what lies in it stays.
+        #[arg(long, value_name = "DIR")]
+        remove: Option<PathBuf>,
+    },
+    /// Copy, link or move a model into a folder.
+    Take {
+        /// Name as `anneal models` lists it, or a path.
+        model: PathBuf,
+        /// Folder that it goes into.
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+        /// copy, link (same disk) or move.
+        #[arg(long)]
+        how: String,
+        /// Only tell what would be done.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// What this machine has, and how busy it is.
     Machine {
         /// Again every second.
@@ -313,6 +339,8 @@ impl Command {
                 | Export { .. }
                 | Generate { .. }
                 | Evaluate { .. }
+                | Models { .. }
+                | Take { .. }
                 | Machine { .. }
                 | Doctor
                 | Bench { .. }

@@ -4,6 +4,7 @@
 
 mod args;
 mod follow;
+mod shelf;
 mod show;
 
 pub use args::{Args, Command};
@@ -183,9 +184,9 @@ fn ask(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
 /// The commands that need neither the history nor a HOME that can be written.
 fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
     match command {
-        Command::Inspect { paths } => inspect(engine, &paths, voice),
+        Command::Inspect { paths, set } => inspect(engine, &paths, &set, voice),
         Command::Preview { model, data, row, max_length } => {
-            let job = Engine::look_job(&model, &data, max_length)?;
+            let job = engine.look_job(&model, &data, max_length)?;
             let preview = engine.preview(&job, row)?;
             voice.answer(&preview, show::preview)
         }
@@ -203,6 +204,8 @@ fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
             let done = engine.evaluate(&model, adapter.as_deref(), &data, &mut |line| voice.progress(line))?;
             voice.answer(&done, show::evaluated)
         }
+        Command::Models { add, remove } => models(engine, add.as_deref(), remove.as_deref(), voice),
+        Command::Take { model, to, how, dry_run } => take(engine, &model, &to, &how, dry_run, voice),
         Command::Machine { watch } => machine(engine, watch, voice),
         Command::Doctor => doctor(engine, voice),
         Command::Bench { what } => bench(engine, what, voice),
@@ -210,8 +213,8 @@ fn look(engine: &mut Engine, command: Command, voice: Voice) -> Outcome<i32> {
     }
 }
 
-fn inspect(engine: &Engine, paths: &[PathBuf], voice: Voice) -> Outcome<i32> {
-    let items = engine.inspect(paths);
+fn inspect(engine: &Engine, paths: &[PathBuf], changes: &[String], voice: Voice) -> Outcome<i32> {
+    let items = engine.inspect(paths, changes, &mut |line| voice.progress(line))?;
     let refused = items.iter().all(|i| i.problem.is_some());
     voice.answer(&items, |items| show::items(items))?;
     Ok(if refused { REFUSED } else { DONE })
@@ -317,6 +320,26 @@ fn prompt_of(prompt: Option<String>, messages: Option<PathBuf>) -> Outcome<Promp
         }
         _ => Err(Problem::new(Code::SettingInvalid, "give either --prompt or --messages")),
     }
+}
+
+fn models(engine: &Engine, add: Option<&Path>, remove: Option<&Path>, voice: Voice) -> Outcome<i32> {
+    let shelf = match (add, remove) {
+        (Some(place), _) => engine.add_place(place)?,
+        (None, Some(place)) => engine.remove_place(place)?,
+        (None, None) => engine.shelf(),
+    };
+    voice.answer(&shelf, shelf::shelf)
+}
+
+fn take(engine: &Engine, model: &Path, to: &Path, how: &str, dry_run: bool, voice: Voice) -> Outcome<i32> {
+    let how = serde_json::from_value(how.into()).map_err(|_| {
+        Problem::new(Code::SettingInvalid, format!("\"{how}\" is no way to take a model"))
+            .field("how")
+            .remedy("use copy, link or move")
+    })?;
+    let path = engine.shelved(model)?;
+    let taken = engine.take_model(&path, to, how, dry_run, &mut |line| voice.progress(line))?;
+    voice.answer(&taken, shelf::taken)
 }
 
 fn machine(engine: &mut Engine, watch: bool, voice: Voice) -> Outcome<i32> {

@@ -1,6 +1,7 @@
 //! Answers in words. Text from files is text: control characters are made visible.
 
 use protocol::facts::{ItemFacts, Preview};
+use protocol::job::RowAction;
 use protocol::machine::{CheckState, Checkup};
 use protocol::plan::{Plan, Recompute};
 use protocol::problem::Problem;
@@ -65,7 +66,7 @@ pub fn printable(text: &str) -> String {
 }
 
 /// A path or a name on one line.
-fn one_line(name: &str) -> String {
+pub(super) fn one_line(name: &str) -> String {
     name.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
@@ -150,12 +151,25 @@ fn item(item: &ItemFacts) -> String {
             size(d.bytes)
         );
         let _ = writeln!(text, "  columns   {}", printable(&d.columns.join(", ")));
-        for (code, n) in &d.problem_counts {
-            let first = d.problems.iter().find(|p| &p.code.name() == code);
-            let hint = first
-                .map(|p| format!(", first in row {} (line {}): {}", p.row, p.line, printable(&p.message)))
-                .unwrap_or_default();
-            let _ = writeln!(text, "  {code:<9} {} rows{hint}", count(*n));
+        let named: Vec<String> = d.mapping.iter().map(|(meaning, name)| format!("{meaning} = {name}")).collect();
+        if !named.is_empty() {
+            let _ = writeln!(text, "  meaning   {}", printable(&named.join(", ")));
+        }
+        if d.duplicates.rows > 0 {
+            let least = if d.duplicates.exact { "" } else { "at least " };
+            let _ = writeln!(text, "  repeated  {least}{} rows", count(d.duplicates.rows));
+        }
+        for class in &d.classes {
+            let (p, decision) = (&class.first, class.decision.map_or("undecided", RowAction::name));
+            let _ = writeln!(
+                text,
+                "  {:<9} {} rows ({decision}), first in row {} (line {}): {}",
+                class.code.name(),
+                count(class.rows),
+                p.row,
+                p.line,
+                printable(&p.message)
+            );
         }
     }
     if let Some(p) = &item.problem {

@@ -72,7 +72,7 @@ pub fn try_lock(path: &Path) -> Outcome<Option<Lock>> {
 
 /// Waits for the lock of a folder, a short while: it guards read-modify-write of small files in it.
 /// Errors: `Busy` after two seconds.
-pub(crate) fn of_folder(path: &Path) -> Outcome<Lock> {
+pub fn of_folder(path: &Path) -> Outcome<Lock> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| broken(e, path))?;
     for _ in 0..2000 {

@@ -43,6 +43,26 @@ fn what_cannot_be_read_is_refused_by_its_kind_and_place() {
 }
 
 #[test]
+fn a_damaged_row_stops_a_job_until_the_job_decides() {
+    let lab = Lab::new();
+    let job = lab.job(10, "");
+    let rows = std::fs::read_to_string(lab.path("chat.jsonl")).unwrap();
+    let data = lab.write("chat.jsonl", &format!("{rows}{{\"messages\": [}}\n"));
+    let problem = lab.refusal(&["plan", job.to_str().unwrap()]);
+    assert_eq!(
+        (&problem["code"], &problem["ways"][0]["set"]["data.rows.row_not_json"]),
+        (&json!("row_not_json"), &json!("skip"))
+    );
+    assert!(problem["place"]["file"].as_str().unwrap().ends_with("chat.jsonl"), "{problem}");
+    let output = lab.run(&["inspect", data.to_str().unwrap(), "--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let items: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(items[0]["problem"]["code"], "row_not_json", "{items}");
+    assert_eq!(items[0]["dataset"]["classes"][0]["decision"], json!(null), "{items}");
+    lab.json(&["plan", job.to_str().unwrap(), "--set", "data.rows.row_not_json=skip"]);
+}
+
+#[test]
 fn raw_text_for_chat_tuning_says_what_to_use_instead() {
     let lab = Lab::new();
     let job = lab.job(10, "");

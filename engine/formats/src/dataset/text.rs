@@ -1,7 +1,7 @@
 //! Plain text in blocks, cut where a reader would: at a blank line, else at a line's end, else at a space. All blocks of a
 //! file together are the file.
 
-use super::stream::{Bytes, Raw};
+use super::stream::{Body, Bytes, Raw};
 use protocol::Outcome;
 
 /// Longest block: enough lines for a good cut, few enough that a small book gives hundreds to choose an evaluation from.
@@ -39,7 +39,7 @@ impl Blocks {
         let (line, begins) = (self.line, self.begins);
         self.line += block.iter().filter(|b| **b == b'\n').count() as u64;
         self.begins = false;
-        Ok(Some(Raw { line, begins, ends, bytes: Ok(block) }))
+        Ok(Some(Raw { line, begins, ends, body: Ok(Body::Text(block)) }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is trained of a record, and what is cut or left out.
 
 use super::*;
-use crate::template::turn;
+use crate::template::{Turn, turn};
 use crate::tokenizer::tests::{golden, named};
 
 struct Fixture {
@@ -25,16 +25,21 @@ impl Fixture {
 }
 
 fn record(content: Content) -> Record {
-    Record { file: 0, row: 3, line: 5, begins: true, ends: true, content }
+    Record { file: 0, row: 3, line: 5, begins: true, ends: true, content, converted: Vec::new() }
 }
 
 fn chat(question: &str, answer: &str) -> Record {
-    record(Content::Messages(vec![turn("user", question), turn("assistant", answer)]))
+    said(vec![turn("user", question), turn("assistant", answer)], None)
+}
+
+fn said(turns: Vec<Turn>, tools: Option<Turn>) -> Record {
+    record(Content::Messages(Conversation { turns, tools }))
 }
 
 fn one(made: Made) -> Sample {
     match made {
         Made::Samples(samples) if samples.len() == 1 => samples[0].clone(),
+        Made::Shortened(sample, _) => sample,
         other => panic!("{other:?}"),
     }
 }
@@ -130,4 +135,150 @@ fn a_conversation_the_template_refuses_is_left_out_with_its_reason() {
     let sampler = Sampler { tokenizer: &f.tokenizer, template: Some(&template), settings };
     let Made::Dropped(code, why) = sampler.samples(&chat("a", "b")).unwrap() else { panic!() };
     assert!(code == Code::RowInvalid && why.contains("only one"), "{why}");
+}
+
+fn turns(text: &str) -> Vec<Turn> {
+    serde_json::from_str(text).unwrap()
+}
+
+fn trained_text(f: &Fixture, sample: &Sample) -> String {
+    let ids: Vec<u32> = sample.ids.iter().zip(&sample.trained).filter(|(_, t)| **t == 1).map(|(id, _)| *id).collect();
+    f.tokenizer.decode(&ids, false).unwrap()
+}
+
+#[test]
+fn an_answer_of_weight_0_is_context_and_not_learnt() {
+    let f = fixture();
+    let sampler = f.sampler(settings(Stage::Sft, 1000, TooLong::Drop));
+    for key in ["weight", "loss_weight"] {
+        let row = |weight: &str| {
+            said(
+                turns(&format!(
+                    r#"[{{"role":"user","content":"a"}},{{"role":"assistant","content":"bee","{key}":{weight}}},
+                {{"role":"user","content":"c"}},{{"role":"assistant","content":"dee","{key}":1.0}}]"#
+                )),
+                None,
+            )
+        };
+        assert_eq!(trained_text(&f, &one(sampler.samples(&row("0")).unwrap())), "dee<|im_end|>");
+        assert_eq!(trained_text(&f, &one(sampler.samples(&row("true")).unwrap())), "bee<|im_end|>dee<|im_end|>");
+        let Made::Dropped(Code::RowInvalid, why) = sampler.samples(&row("0.5")).unwrap() else { panic!() };
+        assert!(why.contains("0.5"), "{why}");
+    }
+    let all = turns(r#"[{"role":"user","content":"a"},{"role":"assistant","content":"b","weight":0}]"#);
+    assert!(matches!(sampler.samples(&said(all, None)).unwrap(), Made::Dropped(Code::NoAnswer, _)));
+}
+
+#[test]
+fn preference_pairs_and_labelled_answers_refuse_the_stages_there_are_by_name() {
+    let f = fixture();
+    let answer = |text| vec![turn("assistant", text)];
+    let pair = Content::Preference { asked: vec![turn("user", "a")], chosen: answer("b"), rejected: answer("c") };
+    let labelled = Content::Labelled { turns: vec![turn("user", "a"), turn("assistant", "b")], good: true };
+    for (content, word) in [(pair, "DPO"), (labelled, "KTO")] {
+        for stage in [Stage::Sft, Stage::Pretrain] {
+            let problem = f.sampler(settings(stage, 100, TooLong::Drop)).samples(&record(content.clone())).unwrap_err();
+            assert!(problem.code == Code::LayoutUnfit && problem.what.contains(word), "{problem}");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_the_template_does_not_write_is_no_empty_answer() {
+    let f = fixture();
+    let row = said(
+        turns(
+            r#"[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"move","arguments":{"x":1}}}]}]"#,
+        ),
+        None,
+    );
+    let source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let template = Template::parse(source, None, None).unwrap();
+    let settings = settings(Stage::Sft, 1000, TooLong::Drop);
+    let sampler = Sampler { tokenizer: &f.tokenizer, template: Some(&template), settings };
+    let Made::Dropped(Code::RowInvalid, why) = sampler.samples(&row).unwrap() else { panic!() };
+    assert!(why.contains("move"), "{why}");
+}
+
+#[test]
+fn control_tokens_in_the_definition_of_a_tool_stay_plain_text() {
+    let f = fixture();
+    let source = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let template = Template::parse(source, None, None).unwrap();
+    let settings = settings(Stage::Sft, 1000, TooLong::Drop);
+    let sampler = Sampler { tokenizer: &f.tokenizer, template: Some(&template), settings };
+    let tools: Turn = serde_json::from_str(r#"[{"type":"function","function":{"name":"x<|im_end|>"}}]"#).unwrap();
+    let talk = vec![turn("user", "a"), turn("assistant", "b")];
+    let whole = sampler.whole(&said(talk, Some(tools))).unwrap();
+    assert!(whole.text.contains("x<|im_end|>"));
+    let controls = whole.sample.ids.iter().filter(|id| f.tokenizer.is_special(**id)).count();
+    assert_eq!(controls, 4, "{}", whole.text);
+}
+
+/// What is said to disagree under this template.
+fn disagreements(source: &str, record: &Record) -> Vec<Disagreement> {
+    let f = fixture();
+    let template = Template::parse(source, f.tokenizer.bos_text(), f.tokenizer.eos_text()).unwrap();
+    let settings = settings(Stage::Sft, 1000, TooLong::Drop);
+    Sampler { tokenizer: &f.tokenizer, template: Some(&template), settings }.disagreements(record).unwrap()
+}
+
+#[test]
+fn marks_that_leave_out_the_end_token_are_told_and_followed() {
+    let template = |answer: &str| {
+        format!(
+            "{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{% if m.role == 'assistant' %}}{answer}{{% else %}}{{{{ m.content }}}}<|im_end|>{{% endif %}}\n{{% endfor %}}{{% if add_generation_prompt %}}<|im_start|>assistant\n{{% endif %}}"
+        )
+    };
+    let good = template("{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}");
+    assert_eq!(disagreements(&good, &chat("a", "b")), []);
+    let bad = template("{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>");
+    let found = disagreements(&bad, &chat("a", "b"));
+    let kinds: Vec<&str> = found.iter().map(|found| found.kind).collect();
+    assert_eq!(kinds, ["end", "marks"]);
+    assert!(found[1].text.contains("\"b\"") && found[1].text.contains("b<|im_end|>"), "{found:?}");
+}
+
+#[test]
+fn what_template_and_tokenizer_disagree_on_is_told() {
+    let other = "{% for m in messages %}<|turn|>{{ m.content }}{% if m.role == 'assistant' %}<|turn_end|>{% endif %}{% endfor %}";
+    let found = disagreements(other, &chat("a", "b"));
+    let kinds: Vec<&str> = found.iter().map(|found| found.kind).collect();
+    assert_eq!(kinds, ["unknown", "end"]);
+    assert!(found[0].text.contains("<|turn|>"), "{found:?}");
+    let tools: Turn = serde_json::from_str(r#"[{"type":"function","function":{"name":"look"}}]"#).unwrap();
+    let plain = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let with_tools = said(vec![turn("user", "a"), turn("assistant", "b")], Some(tools));
+    assert_eq!(disagreements(plain, &with_tools)[0].kind, "tools");
+    assert_eq!(disagreements(plain, &chat("a", "b")), []);
+}
+
+#[test]
+fn a_conversation_begins_once_even_where_the_tokenizer_adds_a_beginning_of_its_own() {
+    let tokenizer = named("llama3").unwrap();
+    let bos = tokenizer.bos().unwrap();
+    assert_eq!(tokenizer.encode("a", false).unwrap()[0], bos, "the tokenizer adds one by itself");
+    let begun = |source: &str| {
+        let template = Template::parse(source, tokenizer.bos_text(), tokenizer.eos_text()).unwrap();
+        let settings = settings(Stage::Sft, 1000, TooLong::Drop);
+        let sampler = Sampler { tokenizer: &tokenizer, template: Some(&template), settings };
+        let ids = one(sampler.samples(&chat("a", "b")).unwrap()).ids;
+        let kinds: Vec<&str> = sampler.disagreements(&chat("a", "b")).unwrap().iter().map(|found| found.kind).collect();
+        (ids.iter().filter(|id| **id == bos).count(), kinds)
+    };
+    let talk =
+        "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}";
+    assert_eq!(begun(&format!("{{{{ bos_token }}}}{talk}")), (1, vec![]));
+    assert_eq!(begun(&format!("{{{{ bos_token }}}}{{{{ bos_token }}}}{talk}")), (2, vec!["begin"]));
+}
+
+#[test]
+fn every_conversation_of_the_reference_has_its_mask_under_templates_without_marks() {
+    let f = fixture();
+    let sampler = f.sampler(settings(Stage::Sft, 1000, TooLong::Drop));
+    let several = said(
+        vec![turn("system", "s"), turn("user", "a"), turn("assistant", "b"), turn("user", "c"), turn("assistant", "d")],
+        None,
+    );
+    assert_eq!(trained_text(&f, &one(sampler.samples(&several).unwrap())), "b<|im_end|>d<|im_end|>");
 }

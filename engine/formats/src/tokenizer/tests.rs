@@ -49,10 +49,26 @@ fn ids_and_text_are_those_of_the_reference() {
             assert_eq!(bare.ids, numbers(&case["ids_no_special"]), "{name}: {text:?}");
             let decoded = tokenizer.decode(&bare.ids, false).unwrap();
             assert_eq!(decoded, case["decoded"].as_str().unwrap(), "{name}: {text:?}");
+            let words = tokenizer.decode(&numbers(&case["ids"]), true).unwrap();
+            assert_eq!(words, case["decoded_skip_special"].as_str().unwrap(), "{name}: {text:?}");
+            let whole = tokenizer.encode_with(text, Control::Recognised, true).unwrap();
+            let pairs = case["offsets"].as_array().unwrap().iter().map(numbers);
+            assert_eq!(in_characters(text, &whole.offsets), pairs.collect::<Vec<_>>(), "{name}: {text:?}");
             cases += 1;
         }
     }
     assert!(cases >= 160);
+}
+
+/// Byte ranges as the reference counts them: a piece of a character stands for all of it.
+fn in_characters(text: &str, offsets: &[(usize, usize)]) -> Vec<Vec<u32>> {
+    let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    let holding = |byte: usize| starts.partition_point(|start| *start <= byte) as u32;
+    let range = |(begin, end): &(usize, usize)| match begin < end {
+        true => vec![holding(*begin) - 1, holding(*end - 1)],
+        false => vec![holding(*begin).saturating_sub(1); 2],
+    };
+    offsets.iter().map(range).collect()
 }
 
 #[test]

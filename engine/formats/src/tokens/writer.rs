@@ -5,7 +5,7 @@ use super::{Cache, FILES, FileFacts, Header, NOTES, Set, VERSION};
 use crate::model_folder::{pretty, put};
 use crate::sample::Sample;
 use protocol::facts::{SetFacts, TokenFacts};
-use protocol::rows::Survey;
+use protocol::look::Survey;
 use protocol::{Code, Outcome, Problem};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
@@ -66,7 +66,14 @@ impl CacheWriter {
             fs::create_dir(&path).map_err(|e| Problem::io(&e, "making a folder", &path))?;
         }
         let sets = [Spool::create(&temporary.path, Set::Train)?, Spool::create(&temporary.path, Set::Evaluation)?];
-        Ok(CacheWriter { head, parent: parent.to_owned(), temporary, sets, notes: Vec::new(), survey: Survey::default() })
+        Ok(CacheWriter {
+            head,
+            parent: parent.to_owned(),
+            temporary,
+            sets,
+            notes: Vec::new(),
+            survey: Survey::default(),
+        })
     }
 
     /// Folder inside the cache that keeps the tokenizer files; copy or train them into it before `finish`.

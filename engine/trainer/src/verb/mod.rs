@@ -9,6 +9,7 @@ pub mod export;
 pub mod generate;
 pub mod probe;
 pub mod read;
+pub mod rows;
 pub mod run;
 mod subject;
 #[cfg(test)]
@@ -33,7 +34,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// Carries out the verb that the arguments name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let Some((verb, rest)) = arguments.split_first() else {
-        return misused(usage("no verb is given: run, read, generate, evaluate, export, probe or bench"));
+        return misused(usage("no verb is given: run, read, rows, generate, evaluate, export, probe or bench"));
     };
     if verb == "run" {
         return match run::Arguments::parse(rest) {
@@ -45,6 +46,13 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         return misused(usage(format!("`{}` takes its request on standard input, no arguments", verb.display())));
     }
     let mut lines = Lines::new(std::io::stdout().lock());
+    if verb == "rows" {
+        // Not through the library's own buffer, in which a question could lie unseen.
+        return match rustix::io::dup(rustix::stdio::stdin()) {
+            Ok(input) => ExitCode::from(rows::main(std::fs::File::from(input), &mut lines)),
+            Err(e) => misused(usage("the questions cannot be read").why(e.to_string())),
+        };
+    }
     let answer = match verb.to_str() {
         Some("read") => answered(&mut lines, read::main),
         Some("generate") => answered(&mut lines, generate::main),
@@ -114,6 +122,14 @@ impl<W: Write> Lines<W> {
     /// A piece of generated text.
     pub fn text(&mut self, text: &str) -> Outcome<()> {
         self.print(&Line::Text { text: text.to_owned() })
+    }
+
+    /// An answer, when more may be asked.
+    fn answer(&mut self, answer: Outcome<serde_json::Value>) -> Outcome<()> {
+        match answer {
+            Ok(value) => self.print(&Line::Result { value }),
+            Err(problem) => self.print(&Line::Problem { problem }),
+        }
     }
 
     /// The last line; returns the exit status.

@@ -9,7 +9,7 @@ import type { Stage } from "./Stage";
  */
 export type DatasetFacts = { 
 /**
- * "jsonl", "json", "text".
+ * "jsonl", "json", "csv", "tsv", "parquet", "arrow", "text"; several are separated by commas.
  */
 container: string, 
 /**
@@ -33,7 +33,7 @@ rows: number,
  */
 usable_rows: number, 
 /**
- * Names of splits found.
+ * Splits that names of files and folders speak of: "train", "validation", "test".
  */
 splits: Array<string>, 
 /**

@@ -3,6 +3,7 @@
 //!
 //! Not here: how formats are parsed (crate `formats`); the training process, which only maps a cache.
 
+mod feed;
 mod preview;
 mod rules;
 mod source;
@@ -12,11 +13,14 @@ mod tokenise;
 
 use super::Lines;
 use crate::process::Limits;
-use protocol::job::EvaluationData;
+use protocol::facts::DatasetFacts;
+use protocol::job::{DataSpec, EvaluationData};
 use protocol::verb::Read;
 use protocol::{JobSpec, Outcome, Problem};
 use serde::Serialize;
 use source::TokenizerSource;
+pub use preview::Looked;
+pub use rules::records;
 pub use source::Words;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -36,8 +40,10 @@ const FILES: u64 = 64;
 
 /// Limits itself for good, then carries out the request.
 pub fn main<W: Write>(request: Read, lines: &mut Lines<W>) -> Outcome<serde_json::Value> {
-    let (Read::Tokenise { spec, .. } | Read::Preview { spec, .. }) = &request;
-    limits(spec).apply()?;
+    match &request {
+        Read::Tokenise { spec, .. } | Read::Preview { spec, .. } => limits(spec).apply()?,
+        Read::Inspect { path, .. } => inspect_limits(path).apply()?,
+    }
     carry_out(request, lines)
 }
 
@@ -46,8 +52,17 @@ fn carry_out<W: Write>(request: Read, lines: &mut Lines<W>) -> Outcome<serde_jso
         Read::Tokenise { spec, home, max_length, vocab, end_of_text } => {
             value(&tokenise::Request { spec: &spec, home: &home, max_length, vocab, end_of_text }.carry_out(lines)?)
         }
+        Read::Inspect { path, data, most_bytes } => value(&inspect(&path, &data, most_bytes, lines)?),
         Read::Preview { spec, row, max_length } => value(&preview::preview(&spec, row, max_length, lines)?),
     }
+}
+
+/// Facts of a data set, read as a job says; how far it is is told on the way.
+fn inspect<W: Write>(path: &Path, data: &DataSpec, most_bytes: u64, lines: &mut Lines<W>) -> Outcome<DatasetFacts> {
+    let most = if most_bytes == 0 { u64::MAX } else { most_bytes };
+    formats::dataset::inspect_within(path, &rules::options(data)?, most, &mut |done, total| {
+        lines.progress("reading", done, total, "bytes")
+    })
 }
 
 fn value<T: Serialize>(result: &T) -> Outcome<serde_json::Value> {
@@ -62,6 +77,19 @@ fn limits(spec: &JobSpec) -> Limits {
         .saturating_add(tokenizer.saturating_mul(MEMORY_A_TOKENIZER_BYTE))
         .saturating_add(data.saturating_mul(MEMORY_A_DATA_BYTE));
     Limits { memory, cpu_seconds: SECONDS + data / BYTES_A_SECOND, files: FILES }
+}
+
+/// What looking at data alone may cost: a few records and what is counted are in memory, however long the files.
+fn inspect_limits(path: &Path) -> Limits {
+    Limits { memory: MEMORY, cpu_seconds: SECONDS + data_bytes(path) / BYTES_A_SECOND, files: FILES }
+}
+
+/// Limits itself for looking at the rows of a job, for as long as that takes: an hour of work, and the time to count.
+pub fn limit_rows(spec: &JobSpec) -> Outcome<()> {
+    let Limits { cpu_seconds, .. } = limits(spec);
+    let tokenizer = TokenizerSource::of(&spec.model).map_or(0, |source| source.bytes());
+    let memory = MEMORY.saturating_add(tokenizer.saturating_mul(MEMORY_A_TOKENIZER_BYTE));
+    Limits { memory, cpu_seconds: cpu_seconds.saturating_add(3600), files: FILES }.apply()
 }
 
 /// Limits for opening what lies in a folder and rendering one conversation.

@@ -173,16 +173,17 @@ impl Iterator for Texts {
 }
 
 fn text_of(content: dataset::Content) -> String {
-    match content {
-        dataset::Content::Text(text) => text,
-        dataset::Content::Messages(turns) => {
-            let said = |turn: &formats::template::Turn| {
-                let content = turn.get_attr("content").ok()?;
-                content.as_str().map(str::to_owned)
-            };
-            turns.iter().filter_map(said).collect::<Vec<_>>().join("\n")
-        }
-    }
+    let turns = match content {
+        dataset::Content::Text(text) => return text,
+        dataset::Content::Messages(said) => said.turns,
+        dataset::Content::Labelled { turns, .. } => turns,
+        dataset::Content::Preference { asked, chosen, .. } => [asked, chosen].concat(),
+    };
+    let said = |turn: &formats::template::Turn| {
+        let content = turn.get_attr("content").ok()?;
+        content.as_str().map(str::to_owned)
+    };
+    turns.iter().filter_map(said).collect::<Vec<_>>().join("\n")
 }
 
 /// A private folder that is removed when dropped.

@@ -1,22 +1,23 @@
 //! From a job's data to its token cache. A cache that is already there under the same fingerprint is used as it is.
 
-use super::rules::Rules;
+use super::feed::{Fed, Feed};
+use super::rules;
 use super::source::{Ready, Texts, TokenizerSource, Words};
 use super::{data_paths, evaluation_paths};
 use crate::random::{self, Purpose};
 use crate::verb::Lines;
-use formats::dataset::{self, Records, Row};
+use formats::dataset;
 use formats::fingerprint;
-use formats::sample::{Made, Sampler, Settings};
+use formats::sample::{Sampler, Settings};
 use formats::tokens::{Cache, CacheHead, CacheWriter, Set};
-use protocol::facts::{RowProblem, TokenFacts};
+use protocol::facts::TokenFacts;
 use protocol::job::EvaluationData;
 use protocol::{Code, JobSpec, Outcome, Problem};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Changes with every change to how records become tokens, so that no cache of another version is taken for ours.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// `protocol::verb::Read::Tokenise`.
 pub struct Request<'a> {
@@ -35,7 +36,7 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Finds or writes the cache.
     pub fn carry_out<W: Write>(&self, lines: &mut Lines<W>) -> Outcome<TokenFacts> {
-        let rules = Rules::of(&self.spec.data)?;
+        let options = rules::options(&self.spec.data)?;
         let parent = self.home.join("tokens");
         lines.progress("reading", 0, 0, "bytes")?;
         let data = fingerprint::files(&files(&data_paths(self.spec))?)?;
@@ -45,10 +46,21 @@ impl Request<'_> {
             return Ok(facts);
         }
         lines.progress("tokenizer", 0, 0, "bytes")?;
-        let ready = source.open(&parent, || Texts::of(&self.spec.data.train, &self.options()))?;
-        let mut writer = CacheWriter::create(&parent, self.head(whole, data, &ready)?)?;
+        let ready = source.open(&parent, || Texts::of(&self.spec.data.train, &options))?;
+        let head = self.head(whole, data, &ready)?;
+        let share = Share { fraction: fraction(&self.spec.data.evaluation), seed: self.spec.run.seed };
+        let mut writer = CacheWriter::create(&parent, head.clone())?;
+        if let Fed::NothingToTrainOn { rows } = self.feed_all(&ready.words, &options, &share, &mut writer, lines)? {
+            // Too few rows to spare one: all of them are trained on.
+            drop(writer);
+            writer = CacheWriter::create(&parent, head)?;
+            writer.note(format!(
+                "evaluation is off: of {rows} rows, a share of {} leaves none to train on",
+                share.fraction
+            ));
+            self.feed_all(&ready.words, &options, &Share { fraction: 0.0, ..share }, &mut writer, lines)?;
+        }
         ready.copy_into(&writer.tokenizer_folder())?;
-        self.feed_all(&ready.words, &rules, &mut writer, lines)?;
         writer.finish()
     }
 
@@ -68,6 +80,8 @@ impl Request<'_> {
             "too_long": d.too_long,
             "columns": d.columns,
             "rows": d.rows,
+            "roles": d.roles,
+            "encoding": d.encoding,
             "special_tokens_in_text": d.special_tokens_in_text,
             "vocab": self.vocab,
             "end_of_text": self.end_of_text,
@@ -94,17 +108,14 @@ impl Request<'_> {
         })
     }
 
-    fn options(&self) -> dataset::Options {
-        dataset::Options { columns: self.spec.data.columns.clone() }
-    }
-
     fn feed_all<W: Write>(
         &self,
         words: &Words,
-        rules: &Rules,
+        options: &dataset::Options,
+        share: &Share,
         writer: &mut CacheWriter,
         lines: &mut Lines<W>,
-    ) -> Outcome<()> {
+    ) -> Outcome<Fed> {
         let settings = Settings {
             stage: self.spec.stage,
             max_length: self.max_length,
@@ -113,15 +124,14 @@ impl Request<'_> {
             end_of_text: self.end_of_text,
         };
         let sampler = Sampler { tokenizer: &words.tokenizer, template: words.template.as_ref(), settings };
-        let share = Share { fraction: fraction(&self.spec.data.evaluation), seed: self.spec.run.seed };
         let bound = if self.vocab == 0 { words.tokenizer.vocab() } else { self.vocab };
-        let mut feed = Feed { sampler, rules, writer, bound, records: 0, first_left_out: None };
-        feed.records(dataset::read(&self.spec.data.train, &self.options())?, |row| share.set(row), lines)?;
+        let mut feed = Feed::new(sampler, dataset::Rules::of(options)?, writer, bound);
+        feed.records(dataset::read(&self.spec.data.train, options)?, |row| share.set(row), lines)?;
         let own = evaluation_paths(&self.spec.data.evaluation);
         if !own.is_empty() {
-            feed.records(dataset::read(&own, &self.options())?, |_| Set::Evaluation, lines)?;
+            feed.records(dataset::read(&own, options)?, |_| Set::Evaluation, lines)?;
         }
-        feed.end(share.fraction > 0.0 || !own.is_empty())
+        feed.end(share.fraction > 0.0, !own.is_empty())
     }
 }
 
@@ -184,100 +194,6 @@ impl Share {
     fn start(&self, block: u64) -> u64 {
         (block as f64 / self.fraction).ceil() as u64
     }
-}
-
-/// Turns records into samples of the cache.
-struct Feed<'a> {
-    sampler: Sampler<'a>,
-    rules: &'a Rules,
-    writer: &'a mut CacheWriter,
-    bound: u32,
-    records: u64,
-    first_left_out: Option<RowProblem>,
-}
-
-impl Feed<'_> {
-    fn records<W: Write>(
-        &mut self,
-        mut records: Records,
-        set: impl Fn(u64) -> Set,
-        lines: &mut Lines<W>,
-    ) -> Outcome<()> {
-        while let Some(row) = records.next() {
-            self.records += 1;
-            match row? {
-                Row::Record(record) => self.record(&record, set(record.row))?,
-                Row::Problem(row) => self.leave_out(set(row.row), row)?,
-            }
-            let (done, total) = records.progress();
-            lines.progress("tokenising", done, total, "bytes")?;
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, record: &dataset::Record, set: Set) -> Outcome<()> {
-        match self.sampler.samples(record).map_err(|problem| at_row(problem, record))? {
-            Made::Samples(samples) => samples.iter().try_for_each(|sample| {
-                self.check_ids(&sample.ids).map_err(|problem| at_row(problem, record))?;
-                self.writer.push(set, sample)
-            }),
-            Made::Dropped(code, message) => {
-                self.leave_out(set, RowProblem { row: record.row, line: record.line, code, message })
-            }
-        }
-    }
-
-    fn leave_out(&mut self, set: Set, row: RowProblem) -> Outcome<()> {
-        self.rules.meet(&row)?;
-        self.writer.count_dropped(set, row.code);
-        self.first_left_out.get_or_insert(row);
-        Ok(())
-    }
-
-    fn check_ids(&self, ids: &[u32]) -> Outcome<()> {
-        match ids.iter().find(|id| **id >= self.bound) {
-            None => Ok(()),
-            Some(id) => Err(Problem::new(
-                Code::TokenizerInvalid,
-                format!("the tokenizer gives id {id}, the model's vocabulary has {} entries", self.bound),
-            )
-            .remedy("use the tokenizer that the model was trained with")),
-        }
-    }
-
-    /// Refuses an empty training set; notes an empty evaluation set that was asked for.
-    fn end(self, evaluation: bool) -> Outcome<()> {
-        if self.writer.counted(Set::Train).targets == 0 {
-            return Err(nothing_to_train_on(&self));
-        }
-        if evaluation && self.writer.counted(Set::Evaluation).targets == 0 {
-            self.writer.note("evaluation is off: no usable row fell into the evaluation set");
-        }
-        Ok(())
-    }
-}
-
-/// The problem of an empty training set: how many rows of each class, and the first of them.
-fn nothing_to_train_on(feed: &Feed<'_>) -> Problem {
-    let dropped = &feed.writer.counted(Set::Train).dropped;
-    let counts: Vec<String> = dropped.iter().map(|(code, rows)| format!("{rows} {code}")).collect();
-    let remedy = match dropped.contains_key(&Code::RowTooLong.name()) {
-        true => "raise data.max_length, or set data.too_long = \"truncate_prompt\"",
-        false => "see `anneal inspect` and `anneal preview` on this data",
-    };
-    let what = format!("none of {} rows can be trained on", feed.records);
-    let problem = Problem::new(Code::NoUsableRows, what).remedy(remedy);
-    match &feed.first_left_out {
-        Some(first) => {
-            problem.why(format!("{}; the first: {}", counts.join(", "), first.message)).row(first.row).line(first.line)
-        }
-        None => problem,
-    }
-}
-
-fn at_row(problem: Problem, record: &dataset::Record) -> Problem {
-    let row = problem.place.row.unwrap_or(record.row);
-    problem.row(row)
 }
 
 #[cfg(test)]
