@@ -12,10 +12,13 @@ import type { CheckpointRow } from "./bindings/CheckpointRow";
 import type { Comparison } from "./bindings/Comparison";
 import type { Curve } from "./bindings/Curve";
 import type { CurveQuery } from "./bindings/CurveQuery";
+import type { DataSpec } from "./bindings/DataSpec";
 import type { Exported } from "./bindings/Exported";
 import type { ExportFormat } from "./bindings/ExportFormat";
 import type { Generated } from "./bindings/Generated";
+import type { FoundRow } from "./bindings/FoundRow";
 import type { GenerateQuery } from "./bindings/GenerateQuery";
+import type { How } from "./bindings/How";
 import type { ItemFacts } from "./bindings/ItemFacts";
 import type { JobPage } from "./bindings/JobPage";
 import type { JobQuery } from "./bindings/JobQuery";
@@ -30,7 +33,10 @@ import type { MachineSample } from "./bindings/MachineSample";
 import type { Plan } from "./bindings/Plan";
 import type { Preview } from "./bindings/Preview";
 import type { Problem } from "./bindings/Problem";
+import type { RowPage } from "./bindings/RowPage";
+import type { Shelf } from "./bindings/Shelf";
 import type { Startup } from "./bindings/Startup";
+import type { Taken } from "./bindings/Taken";
 
 /** Ends a subscription. */
 export type Unlisten = () => void;
@@ -134,6 +140,16 @@ export const onDrop = (handlers: DropHandlers): Unlisten =>
 
 export const inspect = (paths: string[]): Promise<ItemFacts[]> => call("inspect", { paths });
 
+/** Facts of one data path, read as these settings say; every row is looked at. */
+export const inspectData = (path: string, data: Partial<DataSpec>, onLine: (line: Line) => void = () => {}): Promise<ItemFacts> =>
+  call("inspect_data", { path, data, on_line: channel(onLine) });
+
+/** Part of the list of rows; they count from 1 over all training files, and at most 200 come at once. */
+export const rows = (spec: Wish, from: number, count: number): Promise<RowPage> => call("rows", { spec, from, count });
+
+/** The first row from here on that holds this text. */
+export const findRow = (spec: Wish, text: string, from: number): Promise<FoundRow> => call("find_row", { spec, text, from });
+
 /** One row as the job would learn it; rows count from 1 over all training files. */
 export const preview = (spec: Wish, row: number): Promise<Preview> => call("preview", { spec, row });
 
@@ -194,6 +210,19 @@ export const fork = (id: string, step: number, changes: string[]): Promise<strin
   call("fork", { id, step, changes });
 
 // ---- models ----
+
+/** Models that are on this machine. */
+export const shelf = (): Promise<Shelf> => call("shelf");
+
+/** A folder to look for models in, from now on. */
+export const addPlace = (path: string): Promise<Shelf> => call("add_place", { path });
+
+/** Looks there no more; nothing in it is touched. */
+export const removePlace = (path: string): Promise<Shelf> => call("remove_place", { path });
+
+/** Brings a model to a folder of the user's choice; a dry run only says what that would do. */
+export const takeModel = (path: string, to: string, how: How, dryRun: boolean): Promise<Taken> =>
+  call("take_model", { path, to, how, dry_run: dryRun });
 
 /** Asks where to, then writes; null where nobody said where. */
 export const exportFiles = (from: string, format: ExportFormat): Promise<Exported | null> =>

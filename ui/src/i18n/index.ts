@@ -3,6 +3,7 @@
  * one complete. In a text, {name} is replaced and {n|1 job|# jobs} chooses by number, # being it.
  */
 import common from "./en/common";
+import data from "./en/data";
 import frame from "./en/frame";
 import history from "./en/history";
 import machine from "./en/machine";
@@ -11,6 +12,7 @@ import problems from "./en/problems";
 import run from "./en/run";
 import attempt from "./en/try";
 import zhCommon from "./zh/common";
+import zhData from "./zh/data";
 import zhFrame from "./zh/frame";
 import zhHistory from "./zh/history";
 import zhMachine from "./zh/machine";
@@ -20,9 +22,9 @@ import zhRun from "./zh/run";
 import zhAttempt from "./zh/try";
 import { language } from "./state.svelte";
 
-export const en = { ...common, ...frame, ...fresh, ...problems, ...run, ...history, ...attempt, ...machine };
+export const en = { ...common, ...frame, ...fresh, ...data, ...problems, ...run, ...history, ...attempt, ...machine };
 export const zh: Record<string, string> = {
-  ...zhCommon, ...zhFrame, ...zhFresh, ...zhProblems, ...zhRun, ...zhHistory, ...zhAttempt, ...zhMachine,
+  ...zhCommon, ...zhFrame, ...zhFresh, ...zhData, ...zhProblems, ...zhRun, ...zhHistory, ...zhAttempt, ...zhMachine,
 };
 
 export type Key = keyof typeof en;

@@ -3,7 +3,7 @@ import type { JobRow } from "../../api/bindings/JobRow";
 import { look, MOST_COMPARED, overlay } from "../../charts/overlay";
 import { PAGE, Pages } from "./pages";
 import { changesOf, flatten, valueText } from "./settings";
-import { scrollFor, visible } from "./visible";
+import { scrollFor, visible } from "../../parts/virtual";
 
 const row = (i: number): JobRow => ({
   id: `job-${i}`,

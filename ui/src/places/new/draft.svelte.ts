@@ -6,10 +6,10 @@
 import type { Wish } from "../../api/client";
 import type { ItemFacts } from "../../api/bindings/ItemFacts";
 import type { Precision } from "../../api/bindings/Precision";
-import type { RowAction } from "../../api/bindings/RowAction";
 import type { ScheduleKind } from "../../api/bindings/ScheduleKind";
 import type { Stage } from "../../api/bindings/Stage";
 import type { TooLong } from "../../api/bindings/TooLong";
+import { mendable, readingData, type Reading } from "./reading";
 
 /** All settings, flat; null leaves the choice to the planner. */
 export interface Settings {
@@ -46,9 +46,9 @@ export interface Settings {
 
 export type SettingKey = keyof Settings;
 
-/** The engine's defaults, for a model and a data set of this kind. */
-export function defaults(scratch: boolean, layout: string | null): Settings {
-  const stage: Stage = scratch || layout === "text" ? "pretrain" : "sft";
+/** The engine's defaults, for a model and for data that suggests this stage. */
+export function defaults(scratch: boolean, suggested: Stage | null): Settings {
+  const stage: Stage = scratch ? "pretrain" : (suggested ?? "sft");
   return {
     name: null, stage, method: !scratch && stage === "sft" ? "lora" : "full", rank: 16, alpha: null, dropout: 0, targets: null,
     epochs: 1, learningRate: null, batch: null, length: null, schedule: "cosine", warmup: 0.03, packing: true, tooLong: "drop",
@@ -57,8 +57,11 @@ export function defaults(scratch: boolean, layout: string | null): Settings {
   };
 }
 
+/** Files to train on, and those that are only measured on. */
+export interface Files { train: string[]; evaluation: string[] }
+
 /** The wish of these things and settings. */
-export function wish(model: { path: string } | { preset: string }, train: string[], s: Settings, rows: Record<string, RowAction>): Wish {
+export function wish(model: { path: string } | { preset: string }, files: Files, s: Settings, reading: Reading): Wish {
   const adapter = s.method === "lora" && "path" in model
     ? { kind: "lora" as const, rank: s.rank, alpha: s.alpha ?? ("auto" as const), dropout: s.dropout, targets: s.targets ?? ("auto" as const) }
     : undefined;
@@ -67,7 +70,10 @@ export function wish(model: { path: string } | { preset: string }, train: string
     ...(s.name ? { name: s.name } : {}),
     stage: s.stage,
     model: { ...model, ...(adapter ? { adapter } : {}) },
-    data: { train, evaluation: s.evaluation, max_length: s.length ?? "auto", packing: s.packing, too_long: s.tooLong, ...(Object.keys(rows).length ? { rows } : {}) },
+    data: {
+      train: files.train, evaluation: files.evaluation.length ? files.evaluation : s.evaluation,
+      max_length: s.length ?? "auto", packing: s.packing, too_long: s.tooLong, ...readingData(reading),
+    },
     optimizer: { learning_rate: s.learningRate ?? "auto", betas: [s.beta1, s.beta2], weight_decay: s.weightDecay, clip: s.clip },
     schedule: { kind: s.schedule, warmup: s.warmup },
     run: { epochs: s.epochs, global_batch: s.batch ?? "auto", seed: s.seed, evaluate_every: s.evaluateEvery },
@@ -86,11 +92,16 @@ export class Draft {
   changes = $state.raw<Partial<Settings>>({});
   /** Settings whose text is not a value now. */
   invalid = $state.raw<Partial<Record<SettingKey, string>>>({});
-  rows = $state.raw<Record<string, RowAction>>({});
+  /** How the data is read, where a person said so. */
+  reading = $state.raw<Reading>({ rows: {}, columns: {}, roles: {}, encoding: null });
+  /** Paths among the data that are only measured on. */
+  aside = $state.raw<string[]>([]);
 
   layout = $derived(this.data[0]?.dataset?.format ?? null);
   scratch = $derived(this.preset !== null);
-  base = $derived(defaults(this.scratch, this.layout));
+  base = $derived(defaults(this.scratch, this.data[0]?.dataset?.stage ?? null));
+  /** What is trained on: rows count over these. */
+  train = $derived(this.data.filter((item) => !this.aside.includes(item.path)));
   settings = $derived<Settings>({
     ...this.base,
     // A default that follows from another setting: pre-training moves all weights unless told otherwise.
@@ -100,20 +111,19 @@ export class Draft {
   });
   empty = $derived(!this.model && !this.preset && this.data.length === 0 && this.refused.length === 0);
   ready = $derived((this.model !== null || this.preset !== null) && this.data.length > 0);
-  rowsTotal = $derived(this.data.reduce((n, item) => n + (item.dataset?.rows ?? 0), 0));
+  rowsTotal = $derived(this.train.reduce((n, item) => n + (item.dataset?.rows ?? 0), 0));
   broken = $derived(Object.keys(this.invalid).length > 0);
   spec = $derived.by<Wish | null>(() => {
     const model = this.model ? { path: this.model.path } : this.preset ? { preset: this.preset } : null;
-    if (!model || !this.data.length || this.broken) return null;
-    return wish(model, this.data.map((item) => item.path), this.settings, this.rows);
+    if (!model || !this.train.length || this.broken) return null;
+    const files = { train: this.train.map((item) => item.path), evaluation: this.data.map((item) => item.path).filter((path) => this.aside.includes(path)) };
+    return wish(model, files, this.settings, this.reading);
   });
 
   /** Takes what was looked at: a model replaces the one there is, data is added. */
   add(items: ItemFacts[]): void {
     for (const item of items) {
-      // Data with rows that only a person can decide on is of use: the decision is taken on its card.
-      const undecided = item.dataset?.classes.some((c) => c.code === item.problem?.code) ?? false;
-      if ((item.problem && !undecided) || item.kind === "unknown" || item.kind === "adapter") {
+      if ((item.problem && !mendable(item)) || item.kind === "unknown" || item.kind === "adapter") {
         this.refused = [...this.refused.filter((r) => r.path !== item.path), item];
       } else if (item.kind === "dataset") {
         this.data = [...this.data.filter((d) => d.path !== item.path), item];
@@ -136,6 +146,21 @@ export class Draft {
 
   removeData(path: string): void {
     this.data = this.data.filter((item) => item.path !== path);
+    this.setAside(path, false);
+    // The next data is another: what was said of this one's columns need not be right for it.
+    if (!this.data.length) this.reading = { rows: {}, columns: {}, roles: {}, encoding: null };
+  }
+
+  /** Puts newer facts of a path in the place of the older ones. */
+  replace(item: ItemFacts): void {
+    this.data = this.data.map((known) => (known.path === item.path ? item : known));
+  }
+
+  /** Data that is only measured on; something must be left to train on. */
+  setAside(path: string, aside: boolean): void {
+    const next = [...this.aside.filter((other) => other !== path), ...(aside ? [path] : [])];
+    if (this.data.length && this.data.every((item) => next.includes(item.path))) return;
+    this.aside = next;
   }
 
   dismiss(path: string): void {
@@ -170,7 +195,7 @@ export class Draft {
     return key in this.changes || key in this.invalid;
   }
 
-  setRows(code: string, action: RowAction): void {
-    this.rows = { ...this.rows, [code]: action };
+  read(changes: Partial<Reading>): void {
+    this.reading = { ...this.reading, ...changes };
   }
 }

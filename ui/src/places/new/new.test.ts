@@ -14,6 +14,7 @@ import { DATA, MODEL, PLAN, REFUSAL } from "./sample-data";
 
 const engine = vi.hoisted(() => ({
   inspect: vi.fn(), plan: vi.fn(), submit: vi.fn(), preview: vi.fn(), browse: vi.fn(), sampleSpec: vi.fn(), alive: vi.fn(), job: vi.fn(), notify: vi.fn(), startup: vi.fn(),
+  rows: vi.fn(), findRow: vi.fn(), inspectData: vi.fn(), shelf: vi.fn(), addPlace: vi.fn(), removePlace: vi.fn(), takeModel: vi.fn(),
 }));
 vi.mock("../../api/client", () => ({ ...engine, problemOf: (e: unknown) => e }));
 
@@ -35,6 +36,9 @@ beforeEach(() => {
   machineNow.facts = null;
   engine.startup.mockRejectedValue(new Error("not asked for"));
   engine.inspect.mockImplementation((paths: string[]) => Promise.resolve(paths.map((path) => (path.endsWith(".jsonl") ? DATA : MODEL))));
+  engine.inspectData.mockImplementation((path: string) => Promise.resolve({ ...DATA, path }));
+  engine.shelf.mockResolvedValue({ models: [], places: [] });
+  engine.rows.mockResolvedValue({ rows: [], known: 0, complete: true });
   engine.plan.mockResolvedValue(PLAN);
   engine.submit.mockResolvedValue("job-1");
   engine.alive.mockResolvedValue([]);
@@ -135,15 +139,11 @@ describe("New", () => {
   });
 
   it("says how many rows the plan leaves out, with their share, once", async () => {
-    const reasons = [
-      { field: "data.max_length", value: "128", why: "the model's context" },
-      { field: "data.train", value: "83 rows left out", why: "left out: 2 × empty_answer, 81 × row_too_long" },
-    ];
-    engine.plan.mockResolvedValue({ ...PLAN, reasons });
+    const reasons = [{ field: "data.max_length", value: "128", why: "the model's context" }];
+    engine.plan.mockResolvedValue({ ...PLAN, data: { ...PLAN.data, dropped: { empty_answer: 2, row_too_long: 81 } }, reasons });
     await dropBoth();
     const lines = [...(await screen.findByTestId("left-out", {}, SOON)).querySelectorAll("p")].map((p) => p.textContent);
     expect(lines).toEqual(["81 of 100 rows (81\u2009%) are longer than 128 tokens and left out", "2 of 100 rows (2\u2009%) are left out: The answer is empty"]);
-    expect(screen.getByTestId("plan").textContent).not.toContain("83 rows left out");
   });
 
   it("begins the preview at the first row that is learnt", async () => {
@@ -168,7 +168,7 @@ describe("New", () => {
   it("says why rows cannot be used, and what happens to them", async () => {
     await dropBoth();
     expect(screen.getByTestId("row-problem-empty_answer").textContent).toBe("2 rows: The answer is empty");
-    expect(screen.getByText("row 7, line 7: the answer is empty")).toBeTruthy();
+    expect(screen.getByTestId("row-example").textContent).toBe('support.jsonl · line 7 · row 7: the answer is empty {"messages": []}');
     await fireEvent.change(screen.getByTestId("row-action-empty_answer"), { target: { value: "refuse" } });
     await waitFor(() => expect(asked().data?.rows).toEqual({ empty_answer: "refuse" }), SOON);
   });

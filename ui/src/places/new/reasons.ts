@@ -6,6 +6,8 @@ import { maybe, t, type Args, type Key } from "../../i18n";
 import type { Plan } from "../../api/bindings/Plan";
 import { exact, parseSize, percent, size } from "../../parts/format";
 import type { Reason } from "../../api/bindings/Reason";
+import type { Settings } from "./draft.svelte";
+import { limitOf } from "./lengths";
 
 const KNOWN: [RegExp, Key, string[]][] = [
   [/^usual for low-rank adapters/, "why.rate_lora", []],
@@ -62,26 +64,16 @@ export function reasonOf(plan: Plan | null, field: string): string | null {
   return found ? reasonText(found.why) : null;
 }
 
-/**
- * Rows that the plan leaves out, a line a kind, each with its share of all rows; null where it leaves none out. `asked` is
- * the limit that a person set.
- */
-export function leftOut(plan: Plan, rows: number, asked: number | null): string[] | null {
-  const note = plan.reasons.find((reason) => reason.field === "data.train");
-  const kinds = [...(note?.why ?? "").matchAll(/(\d+) × (\w+)/g)].map((m) => ({ n: Number(m[1]), code: m[2] ?? "" }));
+/** Rows that the plan leaves out, a line a kind, each with its share of all rows; null where it leaves none out. */
+export function leftOut(plan: Plan, rows: number, settings: Settings): string[] | null {
+  const kinds = Object.entries(plan.data.dropped).filter(([, n]) => n > 0);
   if (!kinds.length) return null;
-  return kinds.sort((a, b) => b.n - a.n).map(({ n, code }) => {
-    const counts = { n: exact(n), total: exact(rows), share: percent(n / Math.max(rows, n)) };
+  return kinds.sort((a, b) => b[1] - a[1]).map(([code, n]) => {
+    const counts = { n: exact(n), total: exact(Math.max(rows, n)), share: percent(n / Math.max(rows, n)) };
     return code === "row_too_long"
-      ? t("new.left_too_long", { ...counts, limit: exact(asked ?? decidedLimit(plan)) })
+      ? t("new.left_too_long", { ...counts, limit: exact(limitOf(plan, settings)) })
       : t("new.left_other", { ...counts, what: maybe(`problem.${code}`) ?? code });
   });
-}
-
-/** The limit on a row where it was left open; the plan itself has the longest row kept. */
-function decidedLimit(plan: Plan): number {
-  const decided = Number(plan.reasons.find((reason) => reason.field === "data.max_length")?.value);
-  return Number.isFinite(decided) ? decided : plan.data.max_length;
 }
 
 /** What was noted while reading, as it came. */
