@@ -14,9 +14,6 @@ pub fn refused(start: &[u8]) -> Option<Problem> {
     let begins = |mark: &[u8]| start.starts_with(mark);
     let holds = |mark: &[u8]| start.windows(mark.len()).any(|part| part == mark);
     let problem = |code, what: &str, remedy: &str| Some(Problem::new(code, what).remedy(remedy));
-    if begins(b"GGUF") {
-        return problem(Code::NotSupported, "GGUF models are not read by this version", CONVERT);
-    }
     if begins(b"PAR1") || begins(b"ARROW1") {
         return problem(Code::NotSupported, "Parquet and Arrow data are not read by this version", "save it as JSONL");
     }

@@ -1,6 +1,7 @@
 //! What a model folder of ours holds besides its weights; transformers 4.57 and 5 load it.
 
 use super::SpecialIds;
+use crate::files::Files;
 use crate::folder::Folder;
 use protocol::facts::ModelConfig;
 use protocol::{Outcome, Problem, limits};
@@ -59,16 +60,22 @@ pub fn generation_config_json(config: &ModelConfig, ids: SpecialIds) -> String {
     pretty(&Value::Object(known.collect()))
 }
 
-/// The tokenizer and template files of a folder: (name, path), sorted by name. Links out of the folder are refused.
+/// The tokenizer and template files of a folder: (name, path), sorted by name. Links out of the folder are refused. Of a
+/// GGUF file, the file itself, which holds them.
 pub fn tokenizer_files(folder: &Path) -> Outcome<Vec<(String, PathBuf)>> {
+    if crate::gguf::is_gguf(folder) {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok(vec![(name, folder.to_owned())]);
+    }
     let opened = Folder::open(folder)?;
     let there = TOKENIZER_FILES.iter().filter(|(name, _)| opened.has(name));
     there.map(|(name, _)| opened.file(name).map(|_| (name.to_string(), folder.join(name)))).collect()
 }
 
-/// Copies the tokenizer and template files of `from` into `to`, synchronised to disk; gives their names.
+/// Copies the tokenizer and template files of `from` into `to`, synchronised to disk; gives their names. Those of a GGUF
+/// file are made from what it says.
 pub fn copy_tokenizer(from: &Path, to: &Path) -> Outcome<Vec<String>> {
-    let source = Folder::open(from)?;
+    let source = Files::open(from)?;
     let mut copied = Vec::new();
     for (name, limit) in TOKENIZER_FILES {
         if source.has(name) {
