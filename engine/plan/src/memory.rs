@@ -293,6 +293,9 @@ mod tests {
             tied,
             rms_norm_eps: 1e-5,
             rope_theta: 1e4,
+            rope_scaling: None,
+            attention_bias: false,
+            mlp_bias: false,
             initializer_range: 0.02,
             eos: vec![2],
         }

@@ -34,6 +34,9 @@ fn nano(vocab: u32) -> ModelConfig {
         tied: true,
         rms_norm_eps: 1e-5,
         rope_theta: 10_000.0,
+        rope_scaling: None,
+        attention_bias: false,
+        mlp_bias: false,
         initializer_range: 0.02,
         eos: Vec::new(),
     }

@@ -34,10 +34,59 @@ pub struct ModelConfig {
     pub rms_norm_eps: f64,
     /// rope_theta.
     pub rope_theta: f64,
+    /// rope_scaling; none where positions turn by `rope_theta` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional = nullable))]
+    pub rope_scaling: Option<RopeScaling>,
+    /// attention_bias: q, k, v and o add a bias.
+    #[serde(default)]
+    pub attention_bias: bool,
+    /// mlp_bias: gate, up and down add a bias.
+    #[serde(default)]
+    pub mlp_bias: bool,
     /// initializer_range: standard deviation of fresh weights.
     pub initializer_range: f64,
     /// eos_token_id, one or several; generation ends at any.
     pub eos: Vec<u32>,
+}
+
+/// How rotary embeddings are stretched beyond the context that a model was first trained with. Every number is final: what
+/// a file leaves out was put in by whoever read it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RopeScaling {
+    /// Every position divided by `factor`.
+    Linear {
+        /// How many times the context grows.
+        factor: f64,
+    },
+    /// Llama 3.1: slow pairs divided by `factor`, fast ones kept, those between mixed by their wavelength.
+    Llama3 {
+        /// How many times slower the slow pairs turn.
+        factor: f64,
+        /// Slow: fewer turns than this in the original context.
+        low_freq_factor: f64,
+        /// Fast: more turns than this in the original context.
+        high_freq_factor: f64,
+        /// original_max_position_embeddings, in tokens.
+        original_context: u32,
+    },
+    /// YaRN (Peng et al. 2023, arXiv 2309.00071).
+    Yarn {
+        /// How many times the context grows.
+        factor: f64,
+        /// original_max_position_embeddings, in tokens.
+        original_context: u32,
+        /// Pairs that turn more often than this in the original context are kept.
+        beta_fast: f64,
+        /// Pairs that turn less often than this in the original context are divided by `factor`.
+        beta_slow: f64,
+        /// What cosines and sines are multiplied by.
+        attention_factor: f64,
+        /// The bounds of the mix are rounded outwards to whole pairs.
+        truncate: bool,
+    },
 }
 
 /// Name and shape of one tensor under its Hugging Face name; matrices are [out, in].
@@ -75,6 +124,15 @@ impl ModelConfig {
         }
     }
 
+    /// Whether a projection adds a bias.
+    pub fn biased(&self, name: &str) -> bool {
+        match name {
+            "q_proj" | "k_proj" | "v_proj" | "o_proj" => self.attention_bias,
+            "gate_proj" | "up_proj" | "down_proj" => self.mlp_bias,
+            _ => false,
+        }
+    }
+
     /// Hugging Face prefix of a projection in a layer: "model.layers.0.self_attn.q_proj".
     pub fn projection_path(layer: u32, name: &str) -> String {
         let block = if matches!(name, "q_proj" | "k_proj" | "v_proj" | "o_proj") { "self_attn" } else { "mlp" };
@@ -82,7 +140,7 @@ impl ModelConfig {
     }
 
     /// All parameters in their one canonical order: embedding; per layer input norm, q k v o, post-attention norm, gate
-    /// up down; final norm; output head unless tied.
+    /// up down; final norm; output head unless tied. A projection's bias [out] follows its weight.
     pub fn tensors(&self) -> Vec<TensorShape> {
         let h = self.hidden as u64;
         let tensor = |name: String, shape: Vec<u64>| TensorShape { name, shape };
@@ -93,8 +151,12 @@ impl ModelConfig {
                 if i == 4 {
                     all.push(tensor(format!("model.layers.{l}.post_attention_layernorm.weight"), vec![h]));
                 }
-                let shape = self.projection(p).unwrap_or([0, 0]);
-                all.push(tensor(format!("{}.weight", Self::projection_path(l, p)), shape.to_vec()));
+                let [out, input] = self.projection(p).unwrap_or([0, 0]);
+                let path = Self::projection_path(l, p);
+                all.push(tensor(format!("{path}.weight"), vec![out, input]));
+                if self.biased(p) {
+                    all.push(tensor(format!("{path}.bias"), vec![out]));
+                }
             }
         }
         all.push(tensor("model.norm.weight".into(), vec![h]));

@@ -213,6 +213,9 @@ pub fn odd_config(tied: bool) -> ModelConfig {
         tied,
         rms_norm_eps: 1e-5,
         rope_theta: 1e4,
+        rope_scaling: None,
+        attention_bias: false,
+        mlp_bias: false,
         initializer_range: 0.1,
         eos: vec![2],
     }

@@ -75,6 +75,9 @@ fn read_fields(f: &Fields) -> Outcome<(ModelConfig, SpecialIds)> {
         tied: f.flag("tie_word_embeddings")?.unwrap_or(false),
         rms_norm_eps: f.positive("rms_norm_eps", 1e-6)?,
         rope_theta: rope_theta(f)?,
+        rope_scaling: None,
+        attention_bias: false,
+        mlp_bias: false,
         initializer_range: f.positive("initializer_range", 0.02)?,
         eos: f.ends(vocab)?,
     };
