@@ -92,9 +92,14 @@ fn folder(path: &Path) -> ItemFacts {
         return item(path, Kind::Unknown, Some(problem));
     }
     if let Some(name) = weight_file(path) {
+        let remedy = if name.to_ascii_lowercase().ends_with(".gguf") {
+            "give the GGUF file itself"
+        } else {
+            "give a model folder: config.json, *.safetensors and tokenizer.json together"
+        };
         let problem = Problem::new(Code::ConfigInvalid, format!("there is a weight file ({name}) but no config.json"))
             .file(path)
-            .remedy("give a model folder: config.json, *.safetensors and tokenizer.json together");
+            .remedy(remedy);
         return item(path, Kind::Unknown, Some(problem));
     }
     data(path)
@@ -121,6 +126,9 @@ fn weight_file(path: &Path) -> Option<String> {
 }
 
 fn file(path: &Path, start: &[u8]) -> ItemFacts {
+    if start.starts_with(b"GGUF") {
+        return weights(path, Kind::Model, false);
+    }
     match formats::kind::refused(start) {
         Some(problem) => item(path, Kind::Unknown, Some(problem.file(path))),
         None if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
@@ -216,11 +224,10 @@ mod tests {
     #[test]
     fn content_decides_and_names_do_not() {
         let dir = tempfile::tempdir().unwrap();
-        let cases: [(&str, &[u8], Code); 6] = [
+        let cases: [(&str, &[u8], Code); 5] = [
             ("data.jsonl", b"\x80\x04\x95", Code::CodeInFile),
             ("rows.json", b"PK\x03\x04....archive/data.pkl", Code::CodeInFile),
             ("rows.txt", b"PK\x03\x04....rows.jsonl", Code::NotSupported),
-            ("model.bin", b"GGUF\x03\0\0\0", Code::NotSupported),
             ("rows.csv", b"PAR1", Code::NotSupported),
             ("weights", b"\x02\0\0\0\0\0\0\0{}", Code::FormatUnknown),
         ];

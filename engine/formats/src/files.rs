@@ -5,7 +5,6 @@
 use crate::folder::Folder;
 use crate::gguf;
 use protocol::{Code, Outcome, Problem};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Small files by name.
@@ -13,15 +12,15 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Files {
     /// Those of a folder.
     Folder(Folder),
-    /// Those that a file stands for.
-    Gguf { path: PathBuf, files: BTreeMap<&'static str, Vec<u8>> },
+    /// Those that a file stands for; each is made when it is asked for.
+    Gguf(gguf::File),
 }
 
 impl Files {
     /// Opens a folder or a GGUF file.
     pub(crate) fn open(path: &Path) -> Outcome<Files> {
         if gguf::is_gguf(path) {
-            return Ok(Files::Gguf { path: path.to_owned(), files: gguf::companions(path)? });
+            return gguf::File::open(path).map(Files::Gguf);
         }
         Folder::open(path).map(Files::Folder)
     }
@@ -30,7 +29,7 @@ impl Files {
     pub(crate) fn path(&self) -> &Path {
         match self {
             Files::Folder(folder) => folder.path(),
-            Files::Gguf { path, .. } => path,
+            Files::Gguf(file) => file.path(),
         }
     }
 
@@ -39,11 +38,11 @@ impl Files {
         matches!(self, Files::Folder(_))
     }
 
-    /// Where a file is, for messages: a file that GGUF stands for is that one.
+    /// Where a file is, for messages: what GGUF stands for is in that file.
     pub(crate) fn place(&self, name: &str) -> PathBuf {
         match self {
             Files::Folder(folder) => folder.path().join(name),
-            Files::Gguf { path, .. } => path.clone(),
+            Files::Gguf(file) => file.path().to_owned(),
         }
     }
 
@@ -51,23 +50,21 @@ impl Files {
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Files::Folder(folder) => folder.has(name),
-            Files::Gguf { files, .. } => files.contains_key(name),
+            Files::Gguf(file) => gguf::has_companion(file, name),
         }
     }
 
     /// Reads a whole file of at most `limit` bytes.
     pub(crate) fn read(&self, name: &str, limit: u64) -> Outcome<Vec<u8>> {
-        match self {
-            Files::Folder(folder) => folder.read(name, limit),
-            Files::Gguf { path, files } => match files.get(name) {
-                Some(bytes) if bytes.len() as u64 <= limit => Ok(bytes.clone()),
-                Some(_) => {
-                    Err(Problem::new(Code::TooLarge, format!("what the file holds for {name} is too large")).file(path))
-                }
-                None => {
-                    Err(Problem::new(Code::FileUnreadable, format!("the file holds nothing for {name}")).file(path))
-                }
-            },
+        let file = match self {
+            Files::Folder(folder) => return folder.read(name, limit),
+            Files::Gguf(file) => file,
+        };
+        let bytes = gguf::companion(file, name)?;
+        if bytes.len() as u64 > limit {
+            let what = format!("what the file says for {name} is too large: more than {limit} bytes");
+            return Err(Problem::new(Code::TooLarge, what).file(file.path()));
         }
+        Ok(bytes)
     }
 }

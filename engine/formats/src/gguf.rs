@@ -17,7 +17,7 @@ pub use header::{Metadata, TensorInfo};
 pub(crate) use model::Model;
 pub use quant::Type;
 pub use value::{Array, Strings, Value};
-pub(crate) use vocabulary::companions;
+pub(crate) use vocabulary::{companion, has_companion};
 
 use crate::folder;
 use protocol::{Code, Outcome, Problem};

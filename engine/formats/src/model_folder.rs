@@ -9,7 +9,7 @@ mod write;
 
 pub use config::SpecialIds;
 pub(crate) use config::parse as parse_config;
-pub use write::{config_json, copy_tokenizer, generation_config_json, tokenizer_files};
+pub use write::{config_json, copy_tokenizer, generation_config_json, tokenizer_files, tokenizer_fingerprint};
 pub(crate) use write::{pretty, put};
 
 use crate::folder::Folder;

@@ -338,7 +338,8 @@ fn use_all(bytes: &[u8]) {
         }
     }
     let _ = ModelFolder::open(file.path());
-    let _ = companions(file.path());
+    let copied = tempfile::tempdir().unwrap();
+    let _ = copy_tokenizer(file.path(), copied.path());
     let _ = Tokenizer::open(file.path());
     let _ = Template::open(file.path());
 }

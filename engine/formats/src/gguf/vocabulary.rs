@@ -10,8 +10,7 @@ use super::{File, Metadata, Strings, Value};
 use pre::Pre;
 use protocol::{Code, Outcome, Problem};
 use serde_json::{Map, Value as Json, json};
-use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::collections::HashSet;
 
 /// Metadata keys.
 pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -72,21 +71,34 @@ pub(super) fn check(metadata: &Metadata, vocab: u32) -> Outcome<()> {
     Ok(())
 }
 
-/// The files that a Hugging Face folder would have for this file's tokenizer and template, by name.
-/// Errors: those of `File::open` and `check`.
-pub(crate) fn companions(path: &Path) -> Outcome<BTreeMap<&'static str, Vec<u8>>> {
-    let file = File::open(path)?;
-    let mut files = BTreeMap::new();
-    if file.metadata().contains_key(TOKENS) {
-        let vocabulary = Vocabulary::of(file.metadata()).map_err(|p| p.file(path))?;
-        let tokenizer = vocabulary.tokenizer().map_err(|p| p.file(path))?;
-        files.insert("tokenizer.json", tokenizer.to_string().into_bytes());
-        files.insert("tokenizer_config.json", crate::model_folder::pretty(&vocabulary.config()).into_bytes());
+/// Files that a Hugging Face folder has for its tokenizer and template.
+const TOKENIZER: &str = "tokenizer.json";
+const CONFIG: &str = "tokenizer_config.json";
+const JINJA: &str = "chat_template.jinja";
+
+/// True where a file of this name can be made of what a GGUF file holds.
+pub(crate) fn has_companion(file: &File, name: &str) -> bool {
+    match name {
+        TOKENIZER | CONFIG => file.metadata().contains_key(TOKENS),
+        JINJA => file.metadata().contains_key(TEMPLATE),
+        _ => false,
     }
-    if let Some(template) = file.metadata().get(TEMPLATE).and_then(Value::text) {
-        files.insert("chat_template.jinja", template.as_bytes().to_vec());
+}
+
+/// The file that a Hugging Face folder would have under this name. Errors: those of `check`; `FileUnreadable` where
+/// `has_companion` is false.
+pub(crate) fn companion(file: &File, name: &str) -> Outcome<Vec<u8>> {
+    let path = file.path();
+    let vocabulary = || Vocabulary::of(file.metadata()).map_err(|p| p.file(path));
+    match name {
+        TOKENIZER => Ok(vocabulary()?.tokenizer().map_err(|p| p.file(path))?.to_string().into_bytes()),
+        CONFIG => Ok(crate::model_folder::pretty(&vocabulary()?.config()).into_bytes()),
+        JINJA => match file.metadata().get(TEMPLATE).map(Value::text) {
+            Some(Some(template)) => Ok(template.as_bytes().to_vec()),
+            _ => Err(bad(TEMPLATE, "the chat template is no text").file(path)),
+        },
+        _ => Err(Problem::new(Code::FileUnreadable, format!("the file holds nothing for {name}")).file(path)),
     }
-    Ok(files)
 }
 
 fn bad(key: &str, what: impl Into<String>) -> Problem {

@@ -9,7 +9,7 @@ use super::vocabulary::describe::{describe, same};
 use super::{Array, Type, Value, names};
 use crate::model_folder::SpecialIds;
 use crate::tokenizer::Tokenizer;
-use protocol::facts::{ModelConfig, TensorShape};
+use protocol::facts::{ModelConfig, RopeScaling, TensorShape};
 use protocol::{Code, Outcome, Problem};
 use std::io::Write;
 use std::path::Path;
@@ -310,11 +310,45 @@ fn put_array(out: &mut Vec<u8>, array: &Array) {
     }
 }
 
-fn scaling(_config: &ModelConfig) -> Vec<(String, Value)> {
-    Vec::new()
+/// Scaling of rotary embeddings that is said in metadata.
+fn scaling(config: &ModelConfig) -> Vec<(String, Value)> {
+    let key = |name: &str| format!("llama.rope.scaling.{name}");
+    match config.rope_scaling {
+        None | Some(RopeScaling::Llama3 { .. }) => Vec::new(),
+        Some(RopeScaling::Linear { factor }) => {
+            vec![(key("type"), "linear".into()), (key("factor"), Value::F32(factor as f32))]
+        }
+        Some(RopeScaling::Yarn { factor, original_context, .. }) => vec![
+            (key("type"), "yarn".into()),
+            (key("factor"), Value::F32(factor as f32)),
+            (key("original_context_length"), Value::U32(original_context)),
+        ],
+    }
 }
 
-fn divisors(_config: &ModelConfig) -> Outcome<Option<Vec<f32>>> {
-    let _ = |l: Llama3| l.divisors(1.0, 2);
-    Ok(None)
+/// Llama 3's scaling as divisors. Errors: `NotSupported` for parameters that could not be read again.
+fn divisors(config: &ModelConfig) -> Outcome<Option<Vec<f32>>> {
+    let cannot = |what: &str| {
+        let what = format!("a GGUF file cannot say {what}");
+        Err(Problem::new(Code::NotSupported, what).field("rope_scaling").remedy("export as safetensors"))
+    };
+    let (theta, width) = (config.rope_theta, config.head_dim);
+    match config.rope_scaling {
+        Some(RopeScaling::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original_context }) => {
+            let scaling = Llama3 { factor, low, high, original_context };
+            let divisors = scaling.divisors(theta, width);
+            match Llama3::recover(&divisors, theta, width) {
+                Ok(read) if read == scaling => Ok(Some(divisors)),
+                _ => cannot("how these rotary embeddings are scaled: not as in any published Llama 3"),
+            }
+        }
+        Some(RopeScaling::Yarn { factor, beta_fast, beta_slow, attention_factor, truncate, .. }) => {
+            let usual = 0.1 * factor.ln() + 1.0;
+            if (beta_fast, beta_slow, truncate) != (32.0, 1.0, true) || (attention_factor - usual).abs() > 1e-6 {
+                return cannot("YaRN with other parameters than its authors'");
+            }
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
 }

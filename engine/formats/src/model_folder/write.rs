@@ -8,6 +8,7 @@ use protocol::{Outcome, Problem, limits};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Files that belong to a tokenizer, and the most bytes of each.
 const TOKENIZER_FILES: [(&str, u64); 8] = [
@@ -60,16 +61,30 @@ pub fn generation_config_json(config: &ModelConfig, ids: SpecialIds) -> String {
     pretty(&Value::Object(known.collect()))
 }
 
-/// The tokenizer and template files of a folder: (name, path), sorted by name. Links out of the folder are refused. Of a
-/// GGUF file, the file itself, which holds them.
+/// The tokenizer and template files of a folder: (name, path), sorted by name. Links out of the folder are refused.
 pub fn tokenizer_files(folder: &Path) -> Outcome<Vec<(String, PathBuf)>> {
-    if crate::gguf::is_gguf(folder) {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Ok(vec![(name, folder.to_owned())]);
-    }
     let opened = Folder::open(folder)?;
     let there = TOKENIZER_FILES.iter().filter(|(name, _)| opened.has(name));
     there.map(|(name, _)| opened.file(name).map(|_| (name.to_string(), folder.join(name)))).collect()
+}
+
+/// Hash of the tokenizer and template files of a folder or GGUF file.
+pub fn tokenizer_fingerprint(path: &Path) -> Outcome<String> {
+    if !crate::gguf::is_gguf(path) {
+        let files = tokenizer_files(path)?.into_iter().map(|(_, path)| path).collect::<Vec<_>>();
+        return crate::fingerprint::files(&files);
+    }
+    let source = Files::open(path)?;
+    let mut hash = Xxh3::new();
+    for (name, limit) in TOKENIZER_FILES {
+        if source.has(name) {
+            let bytes = source.read(name, limit)?;
+            hash.update(name.as_bytes());
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(&bytes);
+        }
+    }
+    Ok(format!("{:032x}", hash.digest128()))
 }
 
 /// Copies the tokenizer and template files of `from` into `to`, synchronised to disk; gives their names. Those of a GGUF

@@ -1,5 +1,5 @@
-//! SmolLM2-135M against transformers: logits, a text's loss, the gradients of a chat batch and greedy texts. Looks for the
-//! model folder in `$ANNEAL_SMOLLM2`.
+//! SmolLM2-135M against transformers: logits, a text's loss, the gradients of a chat batch, ten steps of fine-tuning and
+//! greedy texts. `$ANNEAL_SMOLLM2` names its GGUF file, or a folder made of it.
 
 use super::*;
 use crate::generation::{Generator, Options};
