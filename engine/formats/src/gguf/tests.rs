@@ -282,6 +282,70 @@ fn another_architecture_and_a_wrong_shape_are_refused_by_name() {
     assert_eq!((problem.code, problem.place.tensor.as_deref()), (Code::TensorMismatch, Some("token_embd.weight")));
 }
 
+/// The real file; `None` is said.
+fn real() -> Option<PathBuf> {
+    let path = std::env::var_os("ANNEAL_SMOLLM2").map(PathBuf::from).filter(|path| is_gguf(path));
+    if path.is_none() {
+        println!("skipped: $ANNEAL_SMOLLM2 does not name SmolLM2-135M-Instruct as GGUF");
+    }
+    path
+}
+
+/// The SHA-256 of what is written into it, as `sha256sum` says it.
+fn sha256(write: impl FnOnce(&mut dyn std::io::Write)) -> String {
+    use std::process::{Command, Stdio};
+    let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    write(&mut std::io::BufWriter::new(sum.stdin.take().unwrap()));
+    let output = sum.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn smollm2_has_the_weights_that_the_reference_loader_reads() {
+    let Some(path) = real() else { return };
+    let model = ModelFolder::open(&path).unwrap();
+    let facts = model.facts();
+    assert_eq!((facts.dtype.as_str(), facts.parameters, facts.tied), ("Q4_1", 134_515_008, true));
+    assert!(
+        facts.tokenizer && facts.chat_template && facts.notes[0].contains("Q4_1, ") | facts.notes[0].contains(", Q4_1"),
+        "{facts:?}"
+    );
+    assert_eq!((model.config().rms_norm_eps, &model.config().eos[..]), (1e-5, &[2][..]));
+    let mut tensors = model.config().tensors();
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(tensors.len(), 272);
+    // Sums of the safetensors files that the script of the reference makes of this GGUF file.
+    let sums = [
+        (Type::F32, "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd"),
+        (Type::BF16, "7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b"),
+    ];
+    for (kind, sum) in sums {
+        let (mut header, mut at) = (String::from("{\"__metadata__\":{\"format\":\"pt\"}"), 0);
+        for tensor in &tensors {
+            let end = at + tensor.elements() * kind.block().1;
+            let shape = format!("{:?}", tensor.shape).replace(' ', "");
+            header += &format!(
+                ",\"{}\":{{\"dtype\":\"{}\",\"shape\":{shape},\"data_offsets\":[{at},{end}]}}",
+                tensor.name,
+                kind.name()
+            );
+            at = end;
+        }
+        header.push('}');
+        header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
+        let found = sha256(|out| {
+            out.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
+            out.write_all(header.as_bytes()).unwrap();
+            for tensor in &tensors {
+                let mut bytes = Vec::new();
+                assert!(kind.append(&read(&model, &tensor.name, tensor.elements()), &mut bytes));
+                out.write_all(&bytes).unwrap();
+            }
+        });
+        assert_eq!(found, sum, "{kind:?}");
+    }
+}
+
 /// Some value of every kind.
 fn any_value() -> impl Strategy<Value = Value> {
     let text = "[ -~äé日]{0,12}";
