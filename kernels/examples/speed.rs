@@ -74,7 +74,9 @@ impl Bench {
             rms_norm::backward(s, &dx, Some(&dw), saved, &out, false)
         });
         let (positions, inv_freq) = (self.zeros(n)?, self.of(32)?);
-        self.report("rope forward 2048 x 9 x 64", bytes(2, d), "GB/s", || rope::forward(s, &x, &positions, &inv_freq));
+        self.report("rope forward 2048 x 9 x 64", bytes(2, d), "GB/s", || {
+            rope::forward(s, &x, &positions, &inv_freq, 1.0)
+        });
         let (gate, up, act) = (self.of(n * f)?, self.of(n * f)?, self.of(n * f)?);
         self.report("swiglu forward 2048 x 1536", bytes(3, f), "GB/s", || swiglu::forward(s, &act, &gate, &up));
         self.report("swiglu backward 2048 x 1536", bytes(5, f), "GB/s", || swiglu::backward(s, &gate, &up, &act));

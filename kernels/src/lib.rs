@@ -58,6 +58,7 @@ mod team;
 
 pub mod adamw;
 pub mod attention;
+pub mod bias;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod elementwise;

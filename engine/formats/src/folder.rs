@@ -1,7 +1,11 @@
-//! Opening files that others made: only regular files, only beneath a given folder, only up to a stated size.
+//! Opening files that others made: only regular files, only beneath a given folder, only up to a stated size. One
+//! exception: a snapshot of Hugging Face's cache may reach the blobs of its own repository (`cache`).
 //!
 //! Not here: what is in the files.
 
+mod cache;
+
+use cache::Repository;
 use protocol::{Code, Outcome, Problem};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -16,7 +20,7 @@ const ENTRIES: usize = 100_000;
 /// Non-blocking, so that opening a FIFO returns; never a controlling terminal; never inherited.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// A folder that was given to us; nothing outside it is opened through it.
+/// A folder that was given to us; nothing outside it is opened through it, but for the blobs of a cached repository.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
@@ -50,7 +54,13 @@ impl Folder {
         if !is_beneath(Path::new(name)) {
             return Err(outside(&self.path.join("…"), name));
         }
-        let fd = self.resolve(name).map_err(|e| match e {
+        let found = match self.resolve(name) {
+            Err(e @ (Errno::XDEV | Errno::LOOP)) => {
+                Repository::around(&self.fd, &self.path).and_then(|repository| repository.blob(name)).unwrap_or(Err(e))
+            }
+            other => other,
+        };
+        let fd = found.map_err(|e| match e {
             Errno::XDEV | Errno::LOOP => outside(&full, name),
             Errno::NOENT => missing(&full),
             e => Problem::io(&e.into(), "opening the file", &full),

@@ -4,7 +4,10 @@
 //! Not here: what a tokenizer says (`tokenizer`), adapters (`adapter`), manifests and checksums (`store`).
 
 mod config;
+mod fields;
+mod rope;
 mod shards;
+mod words;
 mod write;
 
 pub use config::SpecialIds;
@@ -15,8 +18,7 @@ pub(crate) use write::{pretty, put};
 use crate::folder::Folder;
 use crate::gguf;
 use protocol::facts::{ModelConfig, ModelFacts};
-use protocol::{Code, Outcome, Problem, limits};
-use serde::de::IgnoredAny;
+use protocol::{Code, Outcome, Problem};
 use shards::Shards;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +46,7 @@ impl ModelFolder {
         let folder = Folder::open(path)?;
         let (config, ids) = config::read(&folder)?;
         let shards = Shards::open(&folder, &config)?;
-        check_tokenizer(&folder)?;
+        words::check(&folder, config.vocab)?;
         Ok(ModelFolder { source: Source::Folder { folder, config, ids, shards } })
     }
 
@@ -77,7 +79,7 @@ impl ModelFolder {
         let c = self.config();
         let (dtype, bytes, tokenizer, chat_template, notes) = match &self.source {
             Source::Folder { folder, shards, .. } => {
-                (shards.dtype(), shards.bytes(), folder.has("tokenizer.json"), has_template(folder), Vec::new())
+                (shards.dtype(), shards.bytes(), folder.has("tokenizer.json"), words::has_template(folder), Vec::new())
             }
             Source::Gguf(model) => {
                 (model.kind().name(), model.bytes(), model.has_tokenizer(), model.has_template(), model.notes())
@@ -127,35 +129,10 @@ impl ModelFolder {
     }
 }
 
-fn has_template(folder: &Folder) -> bool {
-    let in_config = || {
-        let bytes = folder.read("tokenizer_config.json", limits::CONFIG_BYTES).ok()?;
-        let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-        Some(!value.get("chat_template")?.is_null())
-    };
-    folder.has("chat_template.jinja") || in_config().unwrap_or(false)
-}
-
 /// Name of the embedding.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 /// Name of the output head.
 const HEAD: &str = "lm_head.weight";
-
-/// A tokenizer that was cut is found before a job is made; what it says is read elsewhere, in a sandbox.
-fn check_tokenizer(folder: &Folder) -> Outcome<()> {
-    const NAME: &str = "tokenizer.json";
-    if !folder.has(NAME) {
-        return Ok(());
-    }
-    let bytes = folder.read(NAME, limits::TOKENIZER_BYTES)?;
-    serde_json::from_slice::<IgnoredAny>(&bytes).map(|_| ()).map_err(|e| {
-        Problem::new(Code::TokenizerInvalid, "tokenizer.json is damaged or cut: it is not JSON")
-            .why(e.to_string())
-            .line(e.line() as u64)
-            .file(&folder.path().join(NAME))
-            .remedy("copy or download the file again")
-    })
-}
 
 #[cfg(test)]
 mod tests;

@@ -441,3 +441,6 @@ pub struct MachineFacts {
     #[serde(default)]
     pub nccl: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use formats::fingerprint;
 use formats::model_folder::ModelFolder;
 use kernels::{Compute, Device, cuda};
 use plan::memory::table;
-use protocol::facts::ModelConfig;
+use protocol::facts::{ModelConfig, RopeScaling};
 use protocol::job::Precision;
 use protocol::plan::{Method, ModelSource, Plan, Recompute};
 use safetensors::SafeTensors;
@@ -20,6 +20,24 @@ pub fn golden(path: &str) -> PathBuf {
     // A test program that was carried to another machine is told where they lie there.
     let golden = std::env::var_os("ANNEAL_GOLDEN").map(PathBuf::from);
     golden.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).join(path)
+}
+
+/// Golden model folders whose reference values are held against ours: every spelling of the family's configuration.
+pub const FOLDERS: [&str; 9] = [
+    "llama",
+    "llama_sharded",
+    "llama_bf16",
+    "llama_tied",
+    "llama31",
+    "llama31_v5",
+    "llama_rope_linear",
+    "llama_rope_yarn",
+    "llama_bias",
+];
+
+/// Reference values of a golden model; the same weights saved by transformers 5 have the same ones.
+pub fn reference_of(folder: &str) -> String {
+    format!("models/{}/golden.safetensors", folder.trim_end_matches("_v5"))
 }
 
 /// A safetensors file of reference values.
@@ -219,6 +237,19 @@ pub fn odd_config(tied: bool) -> ModelConfig {
         initializer_range: 0.1,
         eos: vec![2],
     }
+}
+
+/// The same with everything that this family may have besides: biases, and positions stretched by YaRN.
+pub fn stretched_config(tied: bool) -> ModelConfig {
+    let scaling = RopeScaling::Yarn {
+        factor: 4.0,
+        original_context: 16,
+        beta_fast: 4.0,
+        beta_slow: 1.0,
+        attention_factor: 1.138_629_4,
+        truncate: false,
+    };
+    ModelConfig { rope_scaling: Some(scaling), attention_bias: true, mlp_bias: true, ..odd_config(tied) }
 }
 
 pub fn lora(rank: u32, dropout: f64, targets: &[&str]) -> Method {

@@ -60,7 +60,7 @@ fn unchanged(path: &Path, fingerprint: &str) -> Outcome<ModelFolder> {
         .remedy("put the model back as it was, or start a new job"))
 }
 
-/// Fresh weights: normal with standard deviation `initializer_range`; norms 1. Each value is a function of seed, tensor
+/// Fresh weights: normal with standard deviation `initializer_range`; norms 1, biases 0. Each value is a function of seed, tensor
 /// and place.
 pub struct Fresh {
     order: Vec<String>,
@@ -79,7 +79,7 @@ impl Fresh {
 impl WeightSource for Fresh {
     fn load(&self, tensor: &TensorShape, stream: &Stream, buffer: &Buffer) -> Outcome<()> {
         if tensor.shape.len() == 1 {
-            elementwise::fill(stream, buffer, 1.0);
+            elementwise::fill(stream, buffer, if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 });
             return Ok(());
         }
         let place = self.order.iter().position(|name| *name == tensor.name).unwrap_or(self.order.len());

@@ -19,9 +19,10 @@ const PHILOX: &str = include_str!("../random/philox.cuh");
 const SIN_COS: &str = include_str!("../random/sin_cos.cuh");
 
 /// All kernels there are.
-pub(super) const SOURCES: [Source; 12] = [
+pub(super) const SOURCES: [Source; 13] = [
     Source { name: "adamw.cu", before: &[], text: include_str!("../adamw/adamw.cu") },
     Source { name: "attention.cu", before: &[], text: include_str!("../attention/attention.cu") },
+    Source { name: "bias.cu", before: &[], text: include_str!("../bias/bias.cu") },
     Source { name: "cross_entropy.cu", before: &[], text: include_str!("../cross_entropy/cross_entropy.cu") },
     Source { name: "dropout.cu", before: &[PHILOX], text: include_str!("../dropout/dropout.cu") },
     Source { name: "elementwise.cu", before: &[], text: include_str!("../elementwise/elementwise.cu") },

@@ -3,7 +3,7 @@
 use crate::simd::{rows_of, sin_cos, vectorised};
 use crate::team::Team;
 
-pub(super) fn turn(team: &Team, x: &mut [f32], positions: &[u32], inv_freq: &[f32], sign: f32) {
+pub(super) fn turn(team: &Team, x: &mut [f32], positions: &[u32], inv_freq: &[f32], factors: [f32; 2]) {
     if x.is_empty() {
         return;
     }
@@ -12,19 +12,19 @@ pub(super) fn turn(team: &Team, x: &mut [f32], positions: &[u32], inv_freq: &[f3
     team.split([x], [tokens * token], |i, [x]| {
         let mut turns = vec![0.0; 2 * inv_freq.len()];
         for (x, position) in x.chunks_exact_mut(token).zip(&positions[i * tokens..]) {
-            angles(&mut turns, *position as f32, inv_freq, sign);
+            angles(&mut turns, *position as f32, inv_freq, factors);
             turn_heads(x, &turns);
         }
     });
 }
 
 vectorised! {
-    /// Cosines, then sines, of one position's angles. The angle is rounded to f32, as in Hugging Face's models.
-    fn angles(turns: &mut [f32], position: f32, inv_freq: &[f32], sign: f32) {
+    /// Cosines, then sines, of one position's angles, times their factors. The angle is rounded to f32, as in Hugging Face's models.
+    fn angles(turns: &mut [f32], position: f32, inv_freq: &[f32], factors: [f32; 2]) {
         let (cos, sin) = turns.split_at_mut(inv_freq.len());
         for ((cos, sin), inv_freq) in cos.iter_mut().zip(sin).zip(inv_freq) {
             let (s, c) = sin_cos(f64::from(position * inv_freq));
-            (*cos, *sin) = (c as f32, sign * s as f32);
+            (*cos, *sin) = (factors[0] * c as f32, factors[1] * s as f32);
         }
     }
 

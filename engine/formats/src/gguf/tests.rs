@@ -175,7 +175,7 @@ fn metadata_that_lies_is_refused_with_its_key() {
 #[test]
 fn a_golden_model_goes_there_and_back_in_every_format_that_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    for folder in ["models/llama", "models/llama_tied", "models/llama_bf16"] {
+    for folder in ["models/llama", "models/llama_tied", "models/llama_bias", "models/llama_rope_linear"] {
         let first = ModelFolder::open(&golden(folder)).unwrap();
         for (kind, off) in [(Type::F32, 0.0), (Type::F16, 1e-3), (Type::BF16, 8e-3), (Type::Q8_0, 8e-3)] {
             // Whatever its name, wherever it lies.
@@ -202,6 +202,42 @@ fn a_golden_model_goes_there_and_back_in_every_format_that_is_written() {
                 assert!(same, "{folder} {kind:?} {}", tensor.name);
             }
         }
+    }
+}
+
+/// A golden model folder whose rotary embeddings are scaled in this way.
+fn scaled(scaling: Json, theta: f64) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(golden("models/llama")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+    }
+    let path = dir.path().join("config.json");
+    let mut config: Json = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    (config["rope_scaling"], config["rope_theta"]) = (scaling, theta.into());
+    config["max_position_embeddings"] = 32768.into();
+    std::fs::write(&path, config.to_string()).unwrap();
+    dir
+}
+
+#[test]
+fn scaled_rotary_embeddings_go_there_and_back_or_are_refused_by_name() {
+    let llama3 = |low: f64| serde_json::json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": low, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192});
+    let yarn = |fast: f64| serde_json::json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192, "beta_fast": fast});
+    for scaling in [llama3(1.0), yarn(32.0), serde_json::json!({"rope_type": "linear", "factor": 2.5})] {
+        let folder = scaled(scaling.clone(), 5e5);
+        let path = folder.path().join("model.gguf");
+        exported(folder.path(), Type::F32, &path);
+        let (first, second) = (ModelFolder::open(folder.path()).unwrap(), ModelFolder::open(&path).unwrap());
+        assert!(first.config().rope_scaling.is_some());
+        assert_eq!(first.config().rope_scaling, second.config().rope_scaling, "{scaling}");
+        assert_eq!(File::open(&path).unwrap().tensor(names::ROPE_FREQS).is_some(), scaling["rope_type"] == "llama3");
+    }
+    for scaling in [llama3(2.0), yarn(16.0)] {
+        let folder = scaled(scaling, 5e5);
+        let model = ModelFolder::open(folder.path()).unwrap();
+        let problem = Draft::new(model.config(), model.special_ids(), folder.path(), Type::F32, "x").unwrap_err();
+        assert_eq!((problem.code, problem.place.field.as_deref()), (Code::NotSupported, Some("rope_scaling")));
     }
 }
 

@@ -8,7 +8,7 @@ use protocol::{Code, Outcome, Problem, limits};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -93,16 +93,40 @@ impl Shards {
             return Err(Problem::new(Code::TooLarge, what).file(&path));
         }
         let files = names.iter().map(|name| open_file(folder, name)).collect::<Outcome<Vec<File>>>()?;
-        let shards = Shards::of(files)?;
-        for (tensor, file) in &index.weight_map {
-            let there = shards.place.get(tensor).map(|i| &shards.files[*i]);
-            if there.is_none_or(|f| f.path() != folder.path().join(file)) {
-                let what =
-                    format!("the index says {} is in {}, but it is not", tensor.escape_debug(), file.escape_debug());
-                return Err(mismatch(what, path).tensor(tensor));
-            }
+        if let Some(other) = stray(folder, &names)? {
+            let what = format!("{} is in the folder, and the index does not name it", other.escape_debug());
+            return Err(mismatch(what, folder.path().join(other))
+                .remedy("remove it where it is left from another save, else copy the model again"));
         }
+        let shards = Shards::of(files)?;
+        shards.check_index(folder, &index, &path)?;
         Ok(shards)
+    }
+
+    /// Every tensor lies in the shard that the index says, and the index names every tensor.
+    fn check_index(&self, folder: &Folder, index: &Index, path: &Path) -> Outcome<()> {
+        let remedy = "index and shards must come from the same save; copy both again";
+        for (tensor, file) in &index.weight_map {
+            let there = self.place.get(tensor).map(|i| self.files[*i].path());
+            if there == Some(&folder.path().join(file)) {
+                continue;
+            }
+            let (tensor, file) = (tensor.escape_debug(), file.escape_debug());
+            let what = match there.and_then(Path::file_name) {
+                Some(other) => format!("the index says {tensor} is in {file}, but it is in {}", other.display()),
+                None => format!("the index says {tensor} is in {file}, but it is not"),
+            };
+            return Err(mismatch(what, path.to_owned()).tensor(tensor.to_string()).remedy(remedy));
+        }
+        let unnamed = |name: &str| !index.weight_map.contains_key(name) && !is_rotary_table(name);
+        let mut tensors = self.files.iter().flat_map(File::tensors);
+        match tensors.find(|t| unnamed(&t.spec.name)) {
+            Some(t) => {
+                let what = format!("{} is in a shard, and the index does not name it", t.spec.name.escape_debug());
+                Err(mismatch(what, path.to_owned()).tensor(&t.spec.name).remedy(remedy))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check(&self, folder: &Folder, config: &ModelConfig) -> Outcome<()> {
@@ -147,7 +171,7 @@ impl Shards {
         let mut extra = Vec::new();
         for tensor in self.files.iter().flat_map(File::tensors) {
             let name = &tensor.spec.name;
-            let known = names.contains(name.as_str()) || name.ends_with(".rotary_emb.inv_freq");
+            let known = names.contains(name.as_str()) || is_rotary_table(name);
             if known {
                 continue;
             }
@@ -163,6 +187,23 @@ impl Shards {
         extra.sort();
         extra
     }
+}
+
+/// Old files carry the frequencies of their rotary embeddings, which follow from the configuration.
+fn is_rotary_table(name: &str) -> bool {
+    name.ends_with(".rotary_emb.inv_freq")
+}
+
+/// A file of the folder that is called as a shard is, "model-00001-of-00003.safetensors", and is none of these.
+fn stray(folder: &Folder, names: &BTreeSet<&String>) -> Outcome<Option<String>> {
+    let is_shard = |name: &str| {
+        let numbers = name.strip_prefix("model-").and_then(|rest| rest.strip_suffix(".safetensors"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        numbers.and_then(|n| n.split_once("-of-")).is_some_and(|(at, of)| digits(at) && digits(of))
+    };
+    let all = folder.names()?;
+    let all = all.iter().filter_map(|name| name.to_str());
+    Ok(all.filter(|name| is_shard(name)).find(|name| !names.iter().any(|n| n == name)).map(str::to_owned))
 }
 
 fn open_file(folder: &Folder, name: &str) -> Outcome<File> {

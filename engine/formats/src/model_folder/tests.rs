@@ -33,11 +33,16 @@ fn every_golden_llama_opens_with_its_facts() {
         ("llama_sharded", "F32", false),
         ("llama_bf16", "BF16", false),
         ("llama_tied", "F32", true),
+        ("llama31", "F32", true),
+        ("llama31_v5", "F32", true),
+        ("llama_rope_linear", "F32", false),
+        ("llama_rope_yarn", "F32", false),
+        ("llama_bias", "F32", false),
     ] {
         let facts = ModelFolder::open(&tests("golden/models").join(name)).unwrap().facts();
         assert_eq!((facts.dtype.as_str(), facts.tied, facts.hidden), (dtype, tied, 64), "{name}");
         assert!(facts.tokenizer && facts.chat_template);
-        assert_eq!(facts.config.eos, [2]);
+        assert_eq!(facts.config.eos, [if name.starts_with("llama31") { 3 } else { 2 }]);
     }
     let sharded = ModelFolder::open(&tests("golden/models/llama_sharded")).unwrap();
     assert_eq!((sharded.weight_files().len(), sharded.facts().bytes), (3, 603_904));
@@ -104,13 +109,9 @@ fn damaged_folders_are_refused_by_name() {
 #[test]
 fn what_comes_later_is_refused_by_name() {
     for (field, value) in [
-        ("rope_scaling", json!({"type": "linear", "factor": 8.0})),
-        ("rope_scaling", json!({"rope_type": "llama3", "factor": 8.0})),
         ("rope_scaling", json!({"type": "dynamic"})),
         ("rope_scaling", json!({"factor": 2.0})),
-        ("rope_parameters", json!({"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0})),
-        ("attention_bias", json!(true)),
-        ("mlp_bias", json!(true)),
+        ("rope_parameters", json!({"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0})),
         ("hidden_act", json!("gelu")),
         ("sliding_window", json!(8)),
         ("quantization_config", json!({"bits": 4})),
@@ -154,6 +155,36 @@ fn spellings_that_mean_the_same_are_accepted() {
 }
 
 #[test]
+fn both_generations_of_transformers_say_the_same() {
+    let config = |name: &str| ModelFolder::open(&tests("golden/models").join(name)).unwrap().config().clone();
+    assert_eq!(config("llama31"), config("llama31_v5"));
+    assert!(config("llama31").rope_scaling.is_some());
+}
+
+#[test]
+fn a_number_format_that_is_missing_is_that_of_the_tensors() {
+    for change in [json!({}), json!({"dtype": null}), json!({"torch_dtype": null}), json!({"torch_dtype": "float64"})] {
+        let model = with_config(|c| {
+            let map = c.as_object_mut().unwrap();
+            map.retain(|key, _| !["dtype", "torch_dtype"].contains(&key.as_str()));
+            map.extend(change.as_object().unwrap().clone());
+        });
+        assert_eq!(model.unwrap().facts().dtype, "F32", "{change}");
+    }
+}
+
+#[test]
+fn biases_are_wanted_where_the_configuration_says_so() {
+    let model = ModelFolder::open(&tests("golden/models/llama_bias")).unwrap();
+    let names: Vec<String> = model.config().tensors().into_iter().map(|t| t.name).collect();
+    let at = names.iter().position(|n| n == "model.layers.1.self_attn.k_proj.bias").unwrap();
+    assert_eq!(names[at - 1], "model.layers.1.self_attn.k_proj.weight");
+    assert_eq!((model.facts().parameters, names.len()), (118_016, 35));
+    let problem = with_config(|c| c["mlp_bias"] = json!(true)).unwrap_err();
+    assert!(problem.code == Code::TensorMismatch && problem.what.contains("gate_proj.bias"), "{problem}");
+}
+
+#[test]
 fn absurd_and_contradicting_numbers_are_refused_with_their_field() {
     for (field, value) in [
         ("hidden_size", json!(1u64 << 62)),
@@ -177,9 +208,15 @@ fn absurd_and_contradicting_numbers_are_refused_with_their_field() {
 
 #[test]
 fn a_folder_we_write_opens_again_with_the_same_shape() {
-    let from = tests("golden/models/llama");
+    for name in ["llama", "llama31", "llama_rope_linear", "llama_rope_yarn", "llama_bias"] {
+        written_again(name);
+    }
+}
+
+fn written_again(name: &str) {
+    let from = tests("golden/models").join(name);
     let model = ModelFolder::open(&from).unwrap();
-    let dir = copy("llama");
+    let dir = copy(name);
     let ids = model.special_ids();
     std::fs::write(dir.path().join("config.json"), config_json(model.config(), ids, "float32")).unwrap();
     std::fs::write(dir.path().join("generation_config.json"), generation_config_json(model.config(), ids)).unwrap();
@@ -197,6 +234,163 @@ fn weights_that_are_a_link_out_of_the_folder_are_refused() {
     std::fs::remove_file(&weights).unwrap();
     std::os::unix::fs::symlink(tests("golden/models/llama/model.safetensors"), &weights).unwrap();
     assert_eq!(ModelFolder::open(dir.path()).unwrap_err().code, Code::PathOutside);
+}
+
+/// The layout of Hugging Face's cache: every file of a snapshot is a link to a blob.
+#[test]
+fn a_model_in_the_cache_of_hugging_face_opens_where_it_lies() {
+    let cache = tempfile::tempdir().unwrap();
+    let repository = cache.path().join("hub/models--org--tiny llama \u{1f999}");
+    let snapshot = repository.join("snapshots/5f0c");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::create_dir(repository.join("blobs")).unwrap();
+    let from = tests("golden/models/llama_sharded");
+    for (i, name) in std::fs::read_dir(&from).unwrap().map(|e| e.unwrap().file_name()).enumerate() {
+        std::fs::copy(from.join(&name), repository.join(format!("blobs/{i:040x}"))).unwrap();
+        std::os::unix::fs::symlink(format!("../../blobs/{i:040x}"), snapshot.join(&name)).unwrap();
+    }
+    let model = ModelFolder::open(&snapshot).unwrap();
+    let mut norm = [0f32; 64];
+    model.read_f32("model.norm.weight", &mut norm).unwrap();
+    assert!(model.facts().tokenizer && model.weight_files().len() == 3 && norm[0] != 0.0);
+    assert_eq!(tokenizer_files(&snapshot).unwrap().len(), 4);
+    let problem = ModelFolder::open(&repository).unwrap_err();
+    assert!(problem.remedy.contains("snapshots"), "{problem}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_and_has_an_odd_name_opens() {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    let dir = copy("llama");
+    let odd = tempfile::tempdir().unwrap();
+    for name in [&b"two\nlines \"quoted\" %s {} $HOME"[..], b"\xff\xfe no UTF-8", "模型 ü".as_bytes()] {
+        let path = odd.path().join(std::ffi::OsStr::from_bytes(name));
+        std::fs::create_dir(&path).unwrap();
+        for file in std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap()) {
+            std::fs::copy(file.path(), path.join(file.file_name())).unwrap();
+        }
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o555)).unwrap();
+        let opened = ModelFolder::open(&path).map(|model| model.facts().bytes);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(opened.unwrap(), ModelFolder::open(dir.path()).unwrap().facts().bytes);
+    }
+}
+
+/// A copy of the sharded model.
+fn shards() -> tempfile::TempDir {
+    let (dir, from) = (tempfile::tempdir().unwrap(), tests("golden/models/llama_sharded"));
+    for name in std::fs::read_dir(&from).unwrap().map(|e| e.unwrap().file_name()) {
+        if !name.to_string_lossy().contains("golden") {
+            std::fs::copy(from.join(&name), dir.path().join(&name)).unwrap();
+        }
+    }
+    dir
+}
+
+#[test]
+fn an_index_that_does_not_fit_its_shards_is_refused_with_both_sides() {
+    const INDEX: &str = "model.safetensors.index.json";
+    const LAST: &str = "model-00003-of-00003.safetensors";
+    let tensor = "model.norm.weight";
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let dir = shards();
+        let mut index: Value = serde_json::from_slice(&std::fs::read(dir.path().join(INDEX)).unwrap()).unwrap();
+        change(&mut index["weight_map"]);
+        std::fs::write(dir.path().join(INDEX), index.to_string()).unwrap();
+        ModelFolder::open(dir.path()).unwrap_err()
+    };
+    let first = "model-00001-of-00003.safetensors";
+    let elsewhere = changed(&|map| map[tensor] = json!(if map[tensor] == first { LAST } else { first }));
+    assert!(elsewhere.what.contains("but it is in model-0000"), "{elsewhere}");
+    let made_up = changed(&|map| map["model.extra"] = json!(first));
+    assert!(made_up.what.contains("model.extra is in") && made_up.what.contains("but it is not"), "{made_up}");
+    let unnamed = changed(&|map| drop(map.as_object_mut().unwrap().remove(tensor)));
+    assert!(unnamed.what.contains("the index does not name it"), "{unnamed}");
+    for problem in [&elsewhere, &made_up, &unnamed] {
+        assert!(problem.code == Code::TensorMismatch && problem.place.tensor.is_some(), "{problem}");
+        assert!(problem.remedy.contains("same save"), "{problem}");
+    }
+    let missing = changed(&|map| map[tensor] = json!("model-00004-of-00004.safetensors"));
+    assert!(missing.code == Code::FileUnreadable && missing.sentence().contains("00004-of-00004"), "{missing}");
+    let dir = shards();
+    std::fs::copy(dir.path().join(LAST), dir.path().join("model-00004-of-00004.safetensors")).unwrap();
+    let stray = ModelFolder::open(dir.path()).unwrap_err();
+    assert!(stray.code == Code::TensorMismatch && stray.what.starts_with("model-00004-of-00004"), "{stray}");
+    std::fs::rename(dir.path().join("model-00004-of-00004.safetensors"), dir.path().join("my.safetensors")).unwrap();
+    assert!(ModelFolder::open(dir.path()).is_ok(), "another file of the user's is none of ours");
+}
+
+#[test]
+fn a_tokenizer_with_more_entries_than_the_embedding_has_rows_is_refused_with_both_numbers() {
+    let opened = |change: &dyn Fn(&mut Value)| {
+        let dir = copy("llama");
+        let path = dir.path().join("tokenizer.json");
+        let mut words: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut words);
+        std::fs::write(&path, words.to_string()).unwrap();
+        ModelFolder::open(dir.path()).map(|_| ())
+    };
+    let added =
+        |words: &mut Value| words["added_tokens"].as_array_mut().unwrap().push(json!({"id": 384, "content": "[PAD]"}));
+    let pieces = |words: &mut Value| words["model"]["vocab"] = json!(vec![json!(["a", -1.0]); 385]);
+    for change in [&added as &dyn Fn(&mut Value), &pieces, &|w| w["model"]["vocab"]["one more"] = json!(384)] {
+        let problem = opened(change).unwrap_err();
+        assert_eq!(problem.code, Code::TokenizerInvalid, "{problem}");
+        assert!(problem.what.contains("385") && problem.what.contains("384"), "{problem}");
+    }
+    let smaller = |words: &mut Value| words["model"]["vocab"] = json!({"a": 0});
+    opened(&smaller).unwrap();
+    let odd = opened(&|words| words["model"]["vocab"] = json!({"a": "b"})).unwrap_err();
+    assert_eq!(odd.code, Code::TokenizerInvalid, "{odd}");
+}
+
+#[test]
+fn a_template_is_found_in_either_place_and_as_a_list() {
+    let found = |template: Value| {
+        let dir = copy("llama");
+        std::fs::write(dir.path().join("tokenizer_config.json"), json!({"chat_template": template}).to_string())
+            .unwrap();
+        ModelFolder::open(dir.path()).unwrap().facts().chat_template
+    };
+    assert!(found(json!("{{ messages }}")));
+    assert!(found(json!([{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}])));
+    assert!(!found(json!([{"name": "tool_use", "template": "t"}])));
+    assert!(!found(json!(null)));
+    let dir = copy("llama");
+    std::fs::write(dir.path().join("tokenizer_config.json"), "{}").unwrap();
+    std::fs::write(dir.path().join("chat_template.jinja"), "{{ messages }}").unwrap();
+    assert!(ModelFolder::open(dir.path()).unwrap().facts().chat_template);
+}
+
+/// C29: "header too large", "metadata incomplete", or an attempt to allocate a huge buffer.
+#[test]
+fn a_weight_file_that_is_none_is_named_for_what_it_is_at_once() {
+    let whole = std::fs::read(tests("golden/models/llama/model.safetensors")).unwrap();
+    let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{:064x}\nsize 4970000000\n", 7);
+    let header = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#;
+    let mut overlapping = (header.len() as u64).to_le_bytes().to_vec();
+    overlapping.extend(header.as_bytes());
+    overlapping.extend([0; 12]);
+    let cut = format!("cut: {} of {} bytes", whole.len() - 1, whole.len());
+    let cases: [(&[u8], Code, &[&str]); 6] = [
+        (pointer.as_bytes(), Code::FormatUnknown, &["pointer file", "git lfs pull"]),
+        (b"", Code::FileEmpty, &["empty (0 bytes)"]),
+        (&whole[..7], Code::FileTruncated, &["7 bytes", "too short"]),
+        (&[0xff; 64], Code::TooLarge, &["18446744073709551615", "too large"]),
+        (&whole[..whole.len() - 1], Code::FileTruncated, &[&cut, "download the file again"]),
+        (&overlapping, Code::FileMalformed, &["'b' begins at offset 4", "overlaps"]),
+    ];
+    for (bytes, code, words) in cases {
+        let dir = copy("llama");
+        std::fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+        let start = std::time::Instant::now();
+        let problem = ModelFolder::open(dir.path()).unwrap_err();
+        assert!(start.elapsed().as_secs_f64() < 1.0, "{problem}");
+        assert_eq!(problem.code, code, "{problem}");
+        let text = problem.sentence();
+        words.iter().chain(&["model.safetensors"]).for_each(|w| assert!(text.contains(w), "{w} not in {text}"));
+    }
 }
 
 proptest! {

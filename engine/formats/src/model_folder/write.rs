@@ -1,6 +1,6 @@
 //! What a model folder of ours holds besides its weights; transformers 4.57 and 5 load it.
 
-use super::SpecialIds;
+use super::{SpecialIds, rope};
 use crate::files::Files;
 use crate::folder::Folder;
 use protocol::facts::ModelConfig;
@@ -26,7 +26,7 @@ const TOKENIZER_FILES: [(&str, u64); 8] = [
 pub fn config_json(config: &ModelConfig, ids: SpecialIds, dtype: &str) -> String {
     let value = json!({
         "architectures": [config.architecture],
-        "attention_bias": false,
+        "attention_bias": config.attention_bias,
         "attention_dropout": 0.0,
         "bos_token_id": ids.bos,
         "dtype": dtype,
@@ -37,7 +37,7 @@ pub fn config_json(config: &ModelConfig, ids: SpecialIds, dtype: &str) -> String
         "initializer_range": config.initializer_range,
         "intermediate_size": config.intermediate,
         "max_position_embeddings": config.context,
-        "mlp_bias": false,
+        "mlp_bias": config.mlp_bias,
         "model_type": "llama",
         "num_attention_heads": config.heads,
         "num_hidden_layers": config.layers,
@@ -45,7 +45,7 @@ pub fn config_json(config: &ModelConfig, ids: SpecialIds, dtype: &str) -> String
         "pad_token_id": ids.pad,
         "pretraining_tp": 1,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_scaling": null,
+        "rope_scaling": rope::written(config.rope_scaling),
         "rope_theta": config.rope_theta,
         "tie_word_embeddings": config.tied,
         "use_cache": true,

@@ -36,7 +36,7 @@ fn header_text(file: &std::fs::File, length: u64, path: &Path) -> Outcome<String
     file.read_exact_at(&mut start[..known], 0).map_err(|e| Problem::io(&e, "reading the header", path))?;
     disguise(&start[..known])?;
     if length < LENGTH_BYTES {
-        let what = format!("the file is truncated: it has {length} bytes, too short for the 8-byte header length");
+        let what = format!("the file is cut: it has {length} bytes, too short for the 8-byte header length");
         return Err(Problem::new(Code::FileTruncated, what).remedy("copy or download the file again"));
     }
     let mut prefix = [0u8; LENGTH_BYTES as usize];
@@ -107,7 +107,7 @@ fn check(raw: Raw, data_start: u64, length: u64) -> Outcome<Header> {
     }
     let expected = data_start.checked_add(end).ok_or_else(|| Problem::new(Code::FileMalformed, "offsets overflow"))?;
     if length < expected {
-        let what = format!("the file is truncated: {length} of {expected} bytes are there");
+        let what = format!("the file is cut: {length} of {expected} bytes are there");
         return Err(Problem::new(Code::FileTruncated, what).remedy("copy or download the file again"));
     }
     if length > expected {

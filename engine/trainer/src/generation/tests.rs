@@ -19,8 +19,8 @@ fn ids(values: &[i64]) -> Vec<u32> {
 
 #[test]
 fn greedy_texts_are_those_of_transformers() {
-    for name in ["llama", "llama_sharded", "llama_bf16", "llama_tied"] {
-        let reference = Golden::open(&format!("models/{name}/golden.safetensors"));
+    for name in FOLDERS {
+        let reference = Golden::open(&reference_of(name));
         let (prompt, whole) = (ids(&reference.i64("gen.prompt")), ids(&reference.i64("gen.output")));
         everywhere(|device| {
             let mut generator = generator(device, name, 6, 22);

@@ -49,7 +49,7 @@ impl Decoder {
     pub fn parameters(&self) -> Vec<&Parameter> {
         let layers = self.layers.iter().flat_map(|layer| {
             let adapters = layer.projections.iter().filter_map(|p| p.adapter.as_ref()).flat_map(|a| [&a.a, &a.b]);
-            let weights = layer.projections.iter().map(|p| &p.weight);
+            let weights = layer.projections.iter().flat_map(|p| [&p.weight].into_iter().chain(&p.bias));
             [&layer.attention_norm, &layer.mlp_norm].into_iter().chain(weights).chain(adapters)
         });
         [&self.embedding].into_iter().chain(layers).chain([&self.norm, &self.head]).collect()
@@ -68,7 +68,7 @@ impl Parameters {
         let embedding = self.get("model.embed_tokens.weight")?;
         let head = if config.tied { embedding.clone() } else { self.get("lm_head.weight")? };
         Ok(Decoder {
-            layers: (0..config.layers).map(|l| self.layer(l, method)).collect::<Outcome<_>>()?,
+            layers: (0..config.layers).map(|l| self.layer(config, l, method)).collect::<Outcome<_>>()?,
             norm: self.get("model.norm.weight")?,
             trained: trained.iter().map(|t| self.get(&t.name)).collect::<Outcome<_>>()?,
             embedding,
@@ -76,9 +76,9 @@ impl Parameters {
         })
     }
 
-    fn layer(&self, layer: u32, method: &Method) -> Outcome<Layer> {
+    fn layer(&self, config: &ModelConfig, layer: u32, method: &Method) -> Outcome<Layer> {
         let norm = |name: &str| self.get(&format!("model.layers.{layer}.{name}.weight"));
-        let [q, k, v, o, gate, up, down] = PROJECTIONS.map(|p| self.projection(layer, p, method));
+        let [q, k, v, o, gate, up, down] = PROJECTIONS.map(|p| self.projection(config, layer, p, method));
         Ok(Layer {
             attention_norm: norm("input_layernorm")?,
             mlp_norm: norm("post_attention_layernorm")?,
@@ -87,9 +87,10 @@ impl Parameters {
         })
     }
 
-    fn projection(&self, layer: u32, name: &str, method: &Method) -> Outcome<Projection> {
+    fn projection(&self, config: &ModelConfig, layer: u32, name: &str, method: &Method) -> Outcome<Projection> {
         let path = ModelConfig::projection_path(layer, name);
         let weight = self.get(&format!("{path}.weight"))?;
+        let bias = if config.biased(name) { Some(self.get(&format!("{path}.bias"))?) } else { None };
         let adapter = match method {
             Method::Lora { rank, alpha, dropout, targets } if targets.iter().any(|t| t == name) => Some(Adapter {
                 a: self.get(&format!("base_model.model.{path}.lora_A.weight"))?,
@@ -100,6 +101,6 @@ impl Parameters {
             }),
             _ => None,
         };
-        Ok(Projection { weight, adapter })
+        Ok(Projection { weight, bias, adapter })
     }
 }

@@ -138,7 +138,7 @@ impl Layer {
             self.project(pass, at, &y.first(n), &norm, kept, false);
         }
         for turned in [&kept.q, &kept.k] {
-            rope::forward(s, &turned.first(n), &pass.positions, &pass.inv_freq);
+            rope::forward(s, &turned.first(n), &pass.positions, &pass.inv_freq, pass.rotary_scaling);
         }
         attend(pass, kept);
         let x_mid = kept.x_mid.first(n);
@@ -205,8 +205,9 @@ impl Layer {
         }
         let (dq, dk, dv) = (work.dq.first(n), work.dk.first(n), work.dv.first(n));
         attend_backward(pass, [&dq, &dk, &dv], &dattention, kept);
-        rope::backward(s, &dq, &pass.positions, &pass.inv_freq);
-        rope::backward(s, &dk, &pass.positions, &pass.inv_freq);
+        for turned in [&dq, &dk] {
+            rope::backward(s, turned, &pass.positions, &pass.inv_freq, pass.rotary_scaling);
+        }
         let wanted = self.reach > Reach::Qkv;
         for (at, dy) in [(Q, &dq), (K, &dk), (V, &dv)] {
             self.project_backward(pass, at, wanted.then_some((&dnorm, at != Q)), dy, kept, work);

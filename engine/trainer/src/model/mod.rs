@@ -1,6 +1,6 @@
 //! The Llama decoder over buffers of a device: forward, loss and backward of one micro-batch at a time.
 //!
-//! Read `layer.rs` first, then `projection.rs` (a linear layer with or without an adapter) and `head.rs` (logits and loss).
+//! Read `layer.rs` first, then `projection.rs` (a linear layer with or without bias and adapter) and `head.rs` (logits and loss).
 //! Nothing here sees a host slice of a weight or an activation: only the ids of a micro-batch go in, only sums come out.
 //!
 //! | letter | is the number of | letter | is the number of |
@@ -20,6 +20,7 @@ pub mod pass;
 pub mod projection;
 #[cfg(test)]
 mod real;
+pub mod rotary;
 pub mod rows;
 #[cfg(test)]
 mod tests;

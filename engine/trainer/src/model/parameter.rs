@@ -34,7 +34,7 @@ impl Parameter {
         Ok(Parameter { tensor, weight, gradient })
     }
 
-    /// Weight decay pulls on matrices only: a norm's weight has no reason to be near zero.
+    /// Weight decay pulls on matrices only: a norm's weight or a bias has no reason to be near zero.
     pub fn decays(&self) -> bool {
         self.tensor.shape.len() >= 2
     }

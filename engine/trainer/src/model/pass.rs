@@ -1,10 +1,11 @@
 //! What a micro-batch carries through the model: its shape and its ids on the device.
 
+use super::rotary::Rotary;
 use super::rows::Rows;
 use crate::arena::Arena;
 use crate::batch::MicroBatch;
 use kernels::random::Draw;
-use kernels::{Buffer, Stream, attention, rope};
+use kernels::{Buffer, Stream, attention};
 use protocol::Outcome;
 use protocol::facts::ModelConfig;
 
@@ -68,6 +69,8 @@ pub struct Pass<'a> {
     pub segment_starts: Buffer,
     /// Angles a position [E / 2].
     pub inv_freq: Buffer,
+    /// What cosines and sines of these angles are multiplied by.
+    pub rotary_scaling: f32,
     /// Seed and step of dropout; `None` where nothing is dropped.
     pub dropout: Option<Draw>,
     /// What tells the first row apart; the others follow.
@@ -99,20 +102,22 @@ pub struct Input {
     positions: Rows,
     segment_starts: Rows,
     inv_freq: Buffer,
+    rotary_scaling: f32,
 }
 
 impl Input {
     /// Takes the buffers `input.…` for `rows` rows and fills in the angles.
     pub fn take(arena: &mut Arena, rows: usize, config: &ModelConfig, stream: &Stream) -> Outcome<Input> {
-        let angles = rope::frequencies(config.head_dim as usize, config.rope_theta);
-        let inv_freq = arena.take("rope.inv_freq", angles.len())?;
-        stream.copy_from_host(&inv_freq, &angles);
+        let rotary = Rotary::of(config);
+        let inv_freq = arena.take("rope.inv_freq", rotary.inv_freq.len())?;
+        stream.copy_from_host(&inv_freq, &rotary.inv_freq);
         Ok(Input {
             tokens: Rows::take_ids(arena, "input.tokens", rows)?,
             positions: Rows::take_ids(arena, "input.positions", rows)?,
             segment_starts: Rows::take_ids(arena, "input.segment_starts", rows)?,
             targets: Rows::take_ids(arena, "input.targets", rows)?,
             inv_freq,
+            rotary_scaling: rotary.scaling,
         })
     }
 
@@ -135,6 +140,7 @@ impl Input {
             positions: self.positions.first(n),
             segment_starts: self.segment_starts.first(n),
             inv_freq: self.inv_freq.clone(),
+            rotary_scaling: self.rotary_scaling,
             dropout: None,
             first_sample: batch.samples.first().copied().unwrap_or(0),
             dropped: None,

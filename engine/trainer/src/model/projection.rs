@@ -1,20 +1,22 @@
-//! A linear layer without bias, with or without a low-rank adapter (LoRA, Hu et al. 2021):
-//! y_NO = x_NI W_OIᵀ + (alpha / rank) · dropout(x) A_RIᵀ B_ORᵀ.
+//! A linear layer, with or without a bias and a low-rank adapter (LoRA, Hu et al. 2021):
+//! y_NO = x_NI W_OIᵀ + bias_O + (alpha / rank) · dropout(x) A_RIᵀ B_ORᵀ.
 //!
 //! Shapes: N rows, I inputs, O outputs, R rank.
 
 use super::parameter::Parameter;
 use super::pass::Pass;
 use super::rows::Rows;
-use kernels::Buffer;
 use kernels::dropout::{self, Dropout};
 use kernels::matmul::{self, Shape};
 use kernels::random::Draw;
+use kernels::{Buffer, bias};
 
 /// The layer's parameters.
 pub struct Projection {
     /// W, [out, in].
     pub weight: Parameter,
+    /// [out], where it has one.
+    pub bias: Option<Parameter>,
     /// The low-rank update, where it has one.
     pub adapter: Option<Adapter>,
 }
@@ -43,11 +45,14 @@ pub struct Saved<'a> {
 }
 
 impl Projection {
-    /// `y = x Wᵀ + …`, or `y += x Wᵀ + …` where `add`.
+    /// `y = x Wᵀ + bias + …`, or `y += x Wᵀ + bias + …` where `add`.
     pub fn forward(&self, pass: &Pass<'_>, y: &Buffer, saved: Saved<'_>, add: bool) {
         let [o, i] = self.sizes();
         let n = pass.places();
         matmul::nt(pass.stream, y, saved.x, &self.weight.weight, Shape { m: n, n: o, k: i }, 1.0, beta(add));
+        if let Some(bias) = &self.bias {
+            bias::forward(pass.stream, y, &bias.weight);
+        }
         if let (Some(adapter), Some(low)) = (&self.adapter, saved.low) {
             self.lower(pass, saved);
             let shape = Shape { m: n, n: o, k: adapter.rank() };
@@ -79,6 +84,9 @@ impl Projection {
         let n = pass.places();
         if let Some(dw) = &self.weight.gradient {
             matmul::tn(pass.stream, dw, dy, saved.x, Shape { m: o, n: i, k: n }, 1.0, 1.0);
+        }
+        if let Some(dbias) = self.bias.as_ref().and_then(|bias| bias.gradient.as_ref()) {
+            bias::backward(pass.stream, dbias, dy);
         }
         if let Some((dx, add)) = dx {
             matmul::nn(pass.stream, dx, dy, &self.weight.weight, Shape { m: n, n: i, k: o }, 1.0, beta(add));

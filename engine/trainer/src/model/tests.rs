@@ -10,8 +10,6 @@ use kernels::Compute;
 use plan::memory::table;
 use protocol::job::OptimizerKind;
 
-const FOLDERS: [&str; 4] = ["llama", "llama_sharded", "llama_bf16", "llama_tied"];
-
 /// A training model over a folder, with room for `rows` × `length`.
 fn model(device: &Device, folder_name: &str, method: &Method, size: (u32, u32), recompute: Recompute) -> Model {
     let (config, base) = folder(&format!("models/{folder_name}"));
@@ -60,7 +58,7 @@ fn real(values: &[f32], mask: &[i64]) -> Vec<f32> {
 fn logits_hidden_states_and_losses_are_those_of_transformers() {
     for name in FOLDERS {
         everywhere(|device| {
-            let reference = Golden::open(&format!("models/{name}/golden.safetensors"));
+            let reference = Golden::open(&reference_of(name));
             let (mask, batch) = (reference.i64("attention_mask"), Rows(reference.rows()).batch());
             let model = model(device, name, &Method::Full, (3, 24), Recompute::None);
             let close = |what: &str, values: &[f32], expected: &str| {
@@ -86,7 +84,7 @@ fn logits_hidden_states_and_losses_are_those_of_transformers() {
 fn gradients_are_those_of_torch() {
     for name in FOLDERS {
         everywhere(|device| {
-            let reference = Golden::open(&format!("models/{name}/golden.safetensors"));
+            let reference = Golden::open(&reference_of(name));
             let mut model = model(device, name, &Method::Full, (3, 24), Recompute::None);
             let targets = reference.i64("num_target_tokens")[0] as u64;
             let measured = learnt(&mut model, &Rows(reference.rows()).batch(), targets);
@@ -144,6 +142,38 @@ fn packed_samples_do_not_see_each_other() {
     });
 }
 
+/// B is zero at first, so that the adapter changes nothing: what is left is the base with its biases, which stay.
+#[test]
+fn an_adapter_over_a_model_with_biases_starts_from_that_model_and_leaves_them() {
+    let reference = Golden::open("models/llama_bias/golden.safetensors");
+    let (mask, batch) = (reference.i64("attention_mask"), Rows(reference.rows()).batch());
+    let targets = reference.i64("num_target_tokens")[0] as u64;
+    everywhere(|device| {
+        let (config, base) = folder("models/llama_bias");
+        let source = WithAdapter { base, adapter: Box::new(weights::FreshAdapter { seed: 3 }) };
+        let method = lora(4, 0.0, &protocol::facts::PROJECTIONS);
+        let mut model = build(device, &config, &method, (3, 24), Recompute::Layers, &source);
+        let far = distance(&real(&model.logits(&batch).unwrap(), &mask), &real(&reference.f32("logits"), &mask));
+        assert!(far < 1e-4, "logits on {} differ by {far}", device.name());
+        assert!((learnt(&mut model, &batch, targets).loss - f64::from(reference.f32("loss")[0])).abs() < 1e-5);
+        // B's gradient is s · (dyᵀ x) Aᵀ, and dyᵀ x is what torch gives as the gradient of W.
+        let (a, scale) = (4usize, 2.0f32);
+        for (name, gradient) in gradients(&model).into_iter().filter(|(name, _)| name.ends_with("lora_B.weight")) {
+            let path = name.trim_start_matches("base_model.model.").trim_end_matches(".lora_B.weight");
+            let dw = reference.f32(&format!("grad.{path}.weight"));
+            let of_a = model.parameters().iter().find(|p| p.tensor.name == name.replace("lora_B", "lora_A")).unwrap();
+            let (rows, width) = (model.stream.to_host(&of_a.weight), of_a.tensor.shape[1] as usize);
+            let inner = |o: usize, r: usize| -> f32 {
+                dw[o * width..][..width].iter().zip(&rows[r * width..][..width]).map(|(g, a)| scale * g * a).sum()
+            };
+            let wanted: Vec<f32> = (0..gradient.len()).map(|i| inner(i / a, i % a)).collect();
+            let far = relative(&gradient, &wanted);
+            assert!(far < 1e-4, "gradient of {name} differs by {far}");
+        }
+        assert!(model.parameters().iter().all(|p| p.tensor.name.contains("lora_")));
+    });
+}
+
 #[test]
 fn an_adapters_logits_and_gradients_are_those_of_peft() {
     let reference = Golden::open("train/lora/golden.safetensors");
@@ -177,7 +207,7 @@ fn all_bits(device: &Device, recompute: Recompute) -> Vec<Vec<(String, Vec<u32>)
     ];
     let rows = Rows::made_up(3, 17, 61);
     let bits = |method: &Method| {
-        let config = odd_config(*method != Method::Full);
+        let config = stretched_config(*method != Method::Full);
         let mut plan = plan_of(&config, method, &rows, 1, 3);
         plan.model.config = config.clone();
         let source = weights::first(&plan).unwrap();
@@ -212,7 +242,7 @@ fn every_gradient_is_the_slope_of_the_loss() {
     for method in
         [lora(3, 0.3, &["k_proj", "gate_proj"]), lora(2, 0.5, &["down_proj"]), lora(2, 0.2, &["o_proj"]), Method::Full]
     {
-        let config = odd_config(true);
+        let config = stretched_config(true);
         let source = weights::first(&plan_of(&config, &method, &rows, 1, 3)).unwrap();
         let mut model = build(&device, &config, &method, (3, 11), Recompute::None, source.as_ref());
         // B is zero at the start; its neighbours' gradients would be too.
@@ -247,7 +277,8 @@ fn the_device_holds_exactly_what_the_plan_lists() {
         for method in [Method::Full, lora(3, 0.25, &["q_proj", "up_proj", "down_proj"]), lora(1, 0.0, &["v_proj"])] {
             for tied in [false, true] {
                 let rows = Rows::made_up(5, 13, 61);
-                let plan = arranged(plan_of(&odd_config(tied), &method, &rows, 2, 5), 3, recompute);
+                let config = if tied { odd_config(tied) } else { stretched_config(tied) };
+                let plan = arranged(plan_of(&config, &method, &rows, 2, 5), 3, recompute);
                 let device = Device::cpu(2);
                 let mut rank = Rank::new(&plan, 0, &device, weights::first(&plan).unwrap().as_ref()).unwrap();
                 rank.step(&rows).unwrap();

@@ -56,6 +56,7 @@ impl Subject {
         let model = ModelFolder::open(&base)?;
         let config = model.config().clone();
         let adapter = Adapter::open(folder)?;
+        adapter.check(&config)?;
         let found = adapter.config.clone();
         let method =
             Method::Lora { rank: found.rank, alpha: found.alpha, dropout: 0.0, targets: found.targets.clone() };

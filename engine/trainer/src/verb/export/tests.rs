@@ -55,6 +55,19 @@ fn a_model_in_f32_is_written_bit_for_bit_and_in_bf16_within_its_precision() {
     assert!(config.contains("bfloat16"), "{config}");
 }
 
+/// Exported folders say the same as their models: biases and stretched positions go with them.
+#[test]
+fn a_model_with_biases_or_stretched_positions_is_written_with_both() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["llama_bias", "llama_rope_yarn", "llama_rope_linear", "llama31_v5"] {
+        let from = golden(&format!("models/{name}"));
+        let exported = export(from.clone(), &folder.path().join(name), "safetensors", "f32", None).unwrap();
+        assert_eq!(exported.max_logit_difference, 0.0, "{name}");
+        let (to, from) = (ModelFolder::open(&folder.path().join(name)).unwrap(), ModelFolder::open(&from).unwrap());
+        assert_eq!(to.config(), from.config());
+    }
+}
+
 #[test]
 fn an_adapter_export_is_the_adapter_and_knows_its_base() {
     let folder = tempfile::tempdir().unwrap();
