@@ -239,6 +239,25 @@ mod tests {
     }
 
     #[test]
+    fn a_gguf_file_is_a_model_whatever_its_name() {
+        use formats::gguf::{Type, write::Draft};
+        let dir = tempfile::tempdir().unwrap();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models/llama");
+        let model = ModelFolder::open(&golden).unwrap();
+        let draft = Draft::new(model.config(), model.special_ids(), &golden, Type::Q8_0, "golden").unwrap();
+        let path = dir.path().join("我的 rows.jsonl");
+        let mut out = std::fs::File::create(&path).unwrap();
+        draft.write(&mut out, &path, &mut |tensor| Ok(vec![0.5; tensor.elements() as usize])).unwrap();
+        let facts = inspected(path);
+        assert_eq!((facts.kind, code(&facts)), (Kind::Model, None));
+        let model = facts.model.unwrap();
+        assert!(model.dtype == "Q8_0" && model.tokenizer && !model.notes.is_empty(), "{model:?}");
+        std::fs::write(dir.path().join("cut.bin"), b"GGUF\x03\0\0\0").unwrap();
+        let facts = inspected(dir.path().join("cut.bin"));
+        assert_eq!((facts.kind, code(&facts)), (Kind::Model, Some(Code::FileTruncated)));
+    }
+
+    #[test]
     fn an_odd_name_is_the_path_a_job_can_be_made_of() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new\nline \u{1b}[31m \u{202e} ok é.jsonl");

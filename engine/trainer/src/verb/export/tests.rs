@@ -92,6 +92,41 @@ fn a_gguf_file_answers_as_the_model_and_says_what_rounding_costs() {
     }
 }
 
+/// Greedy ids as llama.cpp writes them: prompt ids come in as JSON after the model, ids go out as JSON.
+const LLAMA_CPP: &str = "
+import json, sys
+from llama_cpp import Llama
+model = Llama(model_path=sys.argv[1], n_ctx=64, verbose=False, seed=0, n_threads=1)
+out = []
+for token in model.generate(json.loads(sys.argv[2]), temp=0.0, top_k=1, repeat_penalty=1.0):
+    out.append(token)
+    if len(out) == 16: break
+print(json.dumps(out))
+";
+
+#[test]
+fn llama_cpp_writes_what_the_reference_writes() {
+    let python = |arguments: &[&str]| std::process::Command::new("python3").args(arguments).output();
+    if !python(&["-c", "import llama_cpp"]).is_ok_and(|output| output.status.success()) {
+        return println!("skipped: llama-cpp-python is not installed");
+    }
+    let reference = crate::testing::Golden::open("models/llama/golden.safetensors");
+    let (prompt, expected) = (reference.i64("gen.prompt"), reference.i64("gen.output"));
+    let folder = tempfile::tempdir().unwrap();
+    for dtype in ["f32", "f16", "bf16", "q8_0"] {
+        let to = folder.path().join(dtype);
+        let file = export(llama(), &to, "gguf", dtype, None).unwrap().files.remove(0);
+        let output = python(&["-c", LLAMA_CPP, file.to_str().unwrap(), &format!("{prompt:?}")]).unwrap();
+        assert!(output.status.success(), "{dtype}: {}", String::from_utf8_lossy(&output.stderr));
+        let written: Vec<i64> = serde_json::from_slice(&output.stdout).unwrap();
+        let same = written.iter().zip(&expected[prompt.len()..]).take_while(|(a, b)| a == b).count();
+        println!("{dtype}: llama.cpp agrees on the first {same} of 16 tokens");
+        if dtype == "f32" {
+            assert_eq!(written, expected[prompt.len()..], "{dtype}");
+        }
+    }
+}
+
 #[test]
 fn an_adapter_over_a_gguf_base_is_merged_dequantised_and_names_its_base() {
     let folder = tempfile::tempdir().unwrap();
