@@ -244,11 +244,17 @@ fn an_adapter_over_a_gguf_file_is_resumed_bit_for_bit_and_finds_its_base() {
         plan.model.tokenizer = golden("models/llama");
         let plan = arranged(plan, 2, Recompute::None);
         let mut whole = start(&plan, &Device::cpu(1));
-        (0..2).for_each(|_| drop(done(whole.step(&rows).unwrap())));
+        for _ in 0..2 {
+            done(whole.step(&rows).unwrap());
+        }
         let saved = save(&whole, &temp.path().join(format!("{}", method == Method::Full)));
         let (mut resumed, _) = Rank::restore(&plan, 0, &Device::cpu(2), &saved).unwrap();
-        (0..2).for_each(|_| drop(done(whole.step(&rows).unwrap())));
-        (0..2).for_each(|_| drop(done(resumed.step(&rows).unwrap())));
+        for _ in 0..2 {
+            done(whole.step(&rows).unwrap());
+        }
+        for _ in 0..2 {
+            done(resumed.step(&rows).unwrap());
+        }
         assert!(everything(&whole) == everything(&resumed), "{method:?}");
         // The checkpoint names its base, and is written for others without being told of it.
         let merged = temp.path().join(format!("merged-{}", method == Method::Full));
