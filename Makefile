@@ -2,8 +2,9 @@
 CARGO ?= cargo
 NPM = npm --prefix ui
 .DEFAULT_GOAL := test
+SMOLLM2 = SmolLM2-135M-Instruct.Q4_1.gguf
 # Names the real model for the tests over it, where scripts/smollm2 could make it.
-REAL = if [ -z "$$ANNEAL_SMOLLM2" ] && [ -f target/smollm2/complete ]; then export ANNEAL_SMOLLM2="$(CURDIR)/target/smollm2"; fi;
+REAL = if [ -z "$$ANNEAL_SMOLLM2" ] && [ -f target/smollm2/$(SMOLLM2) ]; then export ANNEAL_SMOLLM2="$(CURDIR)/target/smollm2/$(SMOLLM2)"; fi;
 .PHONY: run test bench bench-window soak package setup ui
 
 run: setup ui ## opens the window; without a display trains a small model in the terminal and lets it write

@@ -407,7 +407,7 @@ impl Engine {
         }
         let adapter = formats::adapter::Adapter::open(model)?;
         let base = model.join(&adapter.config.base);
-        if adapter.config.base.is_empty() || !base.is_dir() {
+        if adapter.config.base.is_empty() || !base.exists() {
             let what = format!("the base model \"{}\" of this adapter is not here", adapter.config.base);
             return Err(Problem::new(Code::NotFound, what)
                 .file(&model.join("adapter_config.json"))

@@ -111,9 +111,14 @@ fn folder(path: &Path, look: &Look) -> ItemFacts {
         return item(path, Kind::Unknown, Some(problem));
     }
     if let Some(name) = weight_file(path) {
+        let remedy = if name.to_ascii_lowercase().ends_with(".gguf") {
+            "give the GGUF file itself"
+        } else {
+            "give a model folder: config.json, *.safetensors and tokenizer.json together"
+        };
         let problem = Problem::new(Code::ConfigInvalid, format!("there is a weight file ({name}) but no config.json"))
             .file(path)
-            .remedy("give a model folder: config.json, *.safetensors and tokenizer.json together");
+            .remedy(remedy);
         return item(path, Kind::Unknown, Some(problem));
     }
     data(path, look)
@@ -140,6 +145,9 @@ fn weight_file(path: &Path) -> Option<String> {
 }
 
 fn file(path: &Path, start: &[u8], look: &Look) -> ItemFacts {
+    if start.starts_with(b"GGUF") {
+        return weights(path, Kind::Model, false);
+    }
     match formats::kind::refused(start) {
         Some(problem) => item(path, Kind::Unknown, Some(problem.file(path))),
         None if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) => {
@@ -270,7 +278,6 @@ mod tests {
             ("data.jsonl", b"\x80\x04\x95", Code::CodeInFile),
             ("rows.json", b"PK\x03\x04....archive/data.pkl", Code::CodeInFile),
             ("rows.txt", b"PK\x03\x04....rows.jsonl", Code::NotSupported),
-            ("model.bin", b"GGUF\x03\0\0\0", Code::NotSupported),
             ("weights", b"\x02\0\0\0\0\0\0\0{}", Code::FormatUnknown),
         ];
         for (name, bytes, expected) in cases {
@@ -281,6 +288,25 @@ mod tests {
         std::fs::write(dir.path().join("rows.csv"), b"PAR1").unwrap();
         let facts = inspected(dir.path().join("rows.csv"));
         assert_eq!((facts.kind, code(&facts)), (Kind::Dataset, Some(Code::FileTruncated)));
+    }
+
+    #[test]
+    fn a_gguf_file_is_a_model_whatever_its_name() {
+        use formats::gguf::{Type, write::Draft};
+        let dir = tempfile::tempdir().unwrap();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models/llama");
+        let model = ModelFolder::open(&golden).unwrap();
+        let draft = Draft::new(model.config(), model.special_ids(), &golden, Type::Q8_0, "golden").unwrap();
+        let path = dir.path().join("我的 rows.jsonl");
+        let mut out = std::fs::File::create(&path).unwrap();
+        draft.write(&mut out, &path, &mut |tensor| Ok(vec![0.5; tensor.elements() as usize])).unwrap();
+        let facts = inspected(path);
+        assert_eq!((facts.kind, code(&facts)), (Kind::Model, None));
+        let model = facts.model.unwrap();
+        assert!(model.dtype == "Q8_0" && model.tokenizer && !model.notes.is_empty(), "{model:?}");
+        std::fs::write(dir.path().join("cut.bin"), b"GGUF\x03\0\0\0").unwrap();
+        let facts = inspected(dir.path().join("cut.bin"));
+        assert_eq!((facts.kind, code(&facts)), (Kind::Model, Some(Code::FileTruncated)));
     }
 
     #[test]

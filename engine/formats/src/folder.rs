@@ -118,8 +118,17 @@ impl Folder {
 fn not_a_folder(path: &Path) -> Problem {
     let mut start = Vec::new();
     let read = open(path).map(|file| file.take(crate::kind::START_BYTES).read_to_end(&mut start));
+    let is_named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
     match read {
         Err(problem) => problem,
+        Ok(_) if start.starts_with(crate::gguf::MAGIC) => {
+            let what = "this is a GGUF model; a folder is asked for here";
+            Problem::new(Code::FormatUnknown, what).file(path).remedy("give the GGUF file as the model itself")
+        }
+        Ok(_) if is_named => {
+            let what = "this is not a GGUF file, whatever its name: it has not the magic number of one";
+            Problem::new(Code::FileMalformed, what).file(path).remedy("fetch the file again")
+        }
         Ok(_) => crate::kind::refused(&start).map_or_else(
             || {
                 Problem::new(Code::FormatUnknown, "this is a file, and no model or adapter")
@@ -225,7 +234,7 @@ mod tests {
     fn a_model_file_in_a_folders_place_is_refused_by_what_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let cases: [(&[u8], Code, &str); 5] = [
-            (b"GGUF\x03\0\0\0", Code::NotSupported, "GGUF"),
+            (b"GGUF\x03\0\0\0", Code::FormatUnknown, "GGUF"),
             (b"\x80\x02}q\x00.", Code::CodeInFile, "pickle"),
             (b"PK\x03\x04....archive/data.pkl", Code::CodeInFile, "pickle"),
             (b"\x02\0\0\0\0\0\0\0{}", Code::FormatUnknown, "weight file"),

@@ -14,9 +14,6 @@ pub fn refused(start: &[u8]) -> Option<Problem> {
     let begins = |mark: &[u8]| start.starts_with(mark);
     let holds = |mark: &[u8]| start.windows(mark.len()).any(|part| part == mark);
     let problem = |code, what: &str, remedy: &str| Some(Problem::new(code, what).remedy(remedy));
-    if begins(b"GGUF") {
-        return problem(Code::NotSupported, "GGUF models are not read by this version", CONVERT);
-    }
     let pickle = begins(b"PK\x03\x04") && holds(b"data.pkl")
         || start.len() > 1 && start[0] == 0x80 && (2..=5).contains(&start[1]);
     if pickle {

@@ -6,8 +6,10 @@
 
 pub mod adapter;
 pub mod dataset;
+mod files;
 pub mod fingerprint;
 mod folder;
+pub mod gguf;
 pub mod kind;
 pub mod model_folder;
 pub mod safetensors;

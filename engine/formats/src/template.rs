@@ -11,7 +11,7 @@ mod shield;
 
 pub use python::Date;
 
-use crate::folder::Folder;
+use crate::files::Files;
 use crate::tokenizer::{Control, Tokenizer, free_mark, is_cut, names};
 use engine::Engine;
 use minijinja::value::ValueKind;
@@ -54,14 +54,14 @@ pub struct Rendered {
 }
 
 impl Template {
-    /// The template of a model folder: `chat_template.jinja`, else that of `tokenizer_config.json`. None when it has
-    /// none. Errors: `TemplateInvalid`, `TooLarge`, `TokenizerInvalid`.
+    /// The template of a model folder: `chat_template.jinja`, else that of `tokenizer_config.json`; or of a GGUF file.
+    /// None when it has none. Errors: `TemplateInvalid`, `TooLarge`, `TokenizerInvalid`.
     pub fn open(folder: &Path) -> Outcome<Option<Template>> {
-        let opened = Folder::open(folder)?;
+        let opened = Files::open(folder)?;
         let Some((source, file)) = source(&opened)? else { return Ok(None) };
         let [bos, eos] = names(&opened, ["bos_token", "eos_token"])?;
         let template = Template::parse(&source, bos.as_deref(), eos.as_deref());
-        template.map(Some).map_err(|p| p.file(&folder.join(file)))
+        template.map(Some).map_err(|p| p.file(&opened.place(file)))
     }
 
     /// Parses a source; `bos` and `eos` are what it knows as `bos_token` and `eos_token`.
@@ -197,17 +197,17 @@ impl Shielded {
 }
 
 /// The template and the file it is from.
-fn source(folder: &Folder) -> Outcome<Option<(String, &'static str)>> {
+fn source(folder: &Files) -> Outcome<Option<(String, &'static str)>> {
     const JINJA: &str = "chat_template.jinja";
     const CONFIG: &str = "tokenizer_config.json";
     if folder.has(JINJA) {
         let bytes = folder.read(JINJA, limits::CONFIG_BYTES)?;
-        return Ok(Some((crate::folder::text(bytes, &folder.path().join(JINJA))?, JINJA)));
+        return Ok(Some((crate::folder::text(bytes, &folder.place(JINJA))?, JINJA)));
     }
     if !folder.has(CONFIG) {
         return Ok(None);
     }
-    let path = folder.path().join(CONFIG);
+    let path = folder.place(CONFIG);
     let bytes = folder.read(CONFIG, limits::CONFIG_BYTES)?;
     let config: Json = serde_json::from_slice(&bytes).map_err(|e| {
         let what = "tokenizer_config.json is not JSON";

@@ -19,7 +19,7 @@ pub(crate) use encode::{free_mark, is_cut};
 pub(crate) use special::names;
 pub use train::train_bpe;
 
-use crate::folder::Folder;
+use crate::files::Files;
 use protocol::{Code, Outcome, Problem, limits};
 use special::Special;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,16 +41,18 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads the tokenizer of a folder, or a `tokenizer.json` itself with the files beside it. Errors: `TokenizerInvalid`
-    /// naming line and column, `TooLarge`, `PathOutside`.
+    /// Loads the tokenizer of a folder or a GGUF file, or a `tokenizer.json` itself with the files beside it. Errors:
+    /// `TokenizerInvalid` naming line and column, `TooLarge`, `PathOutside`, `NotSupported` for kinds that are not rebuilt.
     pub fn open(path: &Path) -> Outcome<Tokenizer> {
-        let is_file = path.is_file();
+        let is_file = path.is_file() && !crate::gguf::is_gguf(path);
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = Folder::open(if is_file { parent } else { path })?;
+        let folder = Files::open(if is_file { parent } else { path })?;
         let name = if is_file { path.file_name().and_then(|n| n.to_str()).unwrap_or(FILE) } else { FILE };
-        let path = folder.path().join(name);
+        let path = folder.place(name);
         if !folder.has(name) {
-            return Err(Problem::new(Code::TokenizerInvalid, "the folder has no tokenizer.json")
+            let what =
+                if folder.is_folder() { "the folder has no tokenizer.json" } else { "the file has no tokenizer" };
+            return Err(Problem::new(Code::TokenizerInvalid, what)
                 .file(folder.path())
                 .remedy("add the tokenizer.json that belongs to the model"));
         }
@@ -78,6 +80,11 @@ impl Tokenizer {
     /// Entries: every id lies below.
     pub fn vocab(&self) -> u32 {
         self.vocab
+    }
+
+    /// Id of a token by its text.
+    pub fn token_id(&self, text: &str) -> Option<u32> {
+        self.inner.token_to_id(text)
     }
 
     /// Id that ends a text or an answer: of `tokenizer_config.json`, else `special_tokens_map.json`, else `config.json`.

@@ -257,6 +257,9 @@ pub struct ModelFacts {
     pub tokenizer: bool,
     /// A chat template is there.
     pub chat_template: bool,
+    /// What people should know of it: that its weights are rounded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The full shape, for the planner.
     pub config: ModelConfig,
 }

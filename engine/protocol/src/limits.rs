@@ -32,6 +32,24 @@ pub const FOLDER_ENTRIES: usize = 100_000;
 pub const JSON_DEPTH: usize = 128;
 /// Longest header of a safetensors file, in bytes (the reference reader's own bound).
 pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
+/// Longest part of a GGUF file before its tensors, in bytes: twice that of the largest published vocabularies (a quarter of
+/// a million tokens and half a million merges).
+pub const GGUF_HEADER_BYTES: u64 = 32 * 1024 * 1024;
+/// Most metadata keys of a GGUF file: published files have some fifty.
+pub const GGUF_KEYS: u64 = 16 * 1024;
+/// Most tensors of a GGUF file: a thousand layers of forty.
+pub const GGUF_TENSORS: u64 = 40 * 1024;
+/// Longest tensor name of a GGUF file, in bytes: llama.cpp itself takes 63.
+pub const GGUF_NAME_BYTES: u64 = 256;
+/// Deepest nesting of arrays in GGUF metadata; published files have none.
+pub const GGUF_DEPTH: usize = 4;
+/// Most arrays within arrays in GGUF metadata: each takes more memory than it has bytes.
+pub const GGUF_NESTED_ARRAYS: u64 = 16 * 1024;
+/// Largest alignment of tensors in a GGUF file, in bytes: a memory page of the largest kind in use.
+pub const GGUF_ALIGNMENT: u64 = 64 * 1024;
+/// Most steps of finding the merges of a vocabulary with scores: all ways to cut all its tokens in two, by length. The
+/// largest published vocabularies take a quarter.
+pub const GGUF_MERGE_STEPS: u64 = 1 << 26;
 /// Longest `config.json`, `tokenizer_config.json` or template, in bytes.
 pub const CONFIG_BYTES: u64 = 16 * 1024 * 1024;
 /// Longest `tokenizer.json`, in bytes.

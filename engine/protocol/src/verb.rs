@@ -173,9 +173,9 @@ pub struct Export {
     pub from: PathBuf,
     /// Folder to write; must not exist or be empty.
     pub to: PathBuf,
-    /// "safetensors" (merged) or "adapter".
+    /// "safetensors" or "gguf" (merged), or "adapter".
     pub format: String,
-    /// Number format of the weights written: "f32", "bf16", "f16".
+    /// Number format of the weights written: "f32", "bf16", "f16"; "q8_0" in GGUF.
     pub dtype: String,
     /// Base of an adapter, where `from` does not tell.
     pub base: Option<PathBuf>,

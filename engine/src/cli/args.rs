@@ -160,10 +160,10 @@ pub enum Command {
         /// Folder to write.
         #[arg(long)]
         to: PathBuf,
-        /// safetensors or adapter.
+        /// safetensors, gguf or adapter.
         #[arg(long)]
         format: String,
-        /// f32, bf16 or f16.
+        /// f32, bf16 or f16; q8_0 with gguf.
         #[arg(long, default_value = "f32")]
         dtype: String,
         /// Base of an adapter, where it cannot be found by itself.

@@ -4,14 +4,14 @@
 use super::lab::{Lab, events, words};
 use std::path::{Path, PathBuf};
 
-/// The model's folder, or why there is none.
+/// The model's GGUF file (or a folder made of it), or why there is none.
 pub fn model() -> Result<PathBuf, String> {
-    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/smollm2");
-    let folder = std::env::var_os("ANNEAL_SMOLLM2").map_or(made, PathBuf::from);
-    if folder.join("model.safetensors").exists() {
-        Ok(folder)
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf");
+    let model = std::env::var_os("ANNEAL_SMOLLM2").map_or(made, PathBuf::from);
+    if model.is_file() || model.join("model.safetensors").exists() {
+        Ok(model)
     } else {
-        Err(format!("no SmolLM2 in {}", folder.display()))
+        Err(format!("no SmolLM2 in {}", model.display()))
     }
 }
 

@@ -122,7 +122,7 @@ fn a_model_file_is_refused_by_what_it_is() {
     let data = lab.chat(10);
     let gguf = lab.write("model.gguf", "GGUF\u{3}\0\0\0");
     let pickle = lab.write("pytorch_model.bin", "PK\u{3}\u{4}....archive/data.pkl");
-    for (file, code) in [(gguf, "not_supported"), (pickle, "code_in_file")] {
+    for (file, code) in [(gguf, "file_truncated"), (pickle, "code_in_file")] {
         let file = file.to_str().unwrap();
         assert_eq!(lab.refusal(&["generate", "--model", file, "--prompt", "x"])["code"], code);
         assert_eq!(lab.refusal(&["evaluate", "--model", file, "--data", data.to_str().unwrap()])["code"], code);

@@ -59,6 +59,11 @@ pub(super) fn read(folder: &Folder) -> Outcome<(ModelConfig, SpecialIds)> {
     Ok((config, ids))
 }
 
+/// The same from fields that stand for a `config.json`; `path` is where they are from.
+pub(crate) fn parse(map: serde_json::Map<String, Value>, path: &std::path::Path) -> Outcome<(ModelConfig, SpecialIds)> {
+    read_fields(&Fields::of(map, path))
+}
+
 fn read_fields(f: &Fields) -> Outcome<(ModelConfig, SpecialIds)> {
     check_architecture(f)?;
     check_unsupported(f)?;

@@ -18,6 +18,11 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// The keys of an object that stands for a file; `path` is where they are from.
+    pub(super) fn of(map: Map<String, Value>, path: &'a Path) -> Fields<'a> {
+        Fields { map, path, within: String::new() }
+    }
+
     /// Parses a whole file. Errors: `ConfigInvalid` with the line.
     pub(super) fn parse(bytes: &[u8], path: &'a Path) -> Outcome<Fields<'a>> {
         let bad = |why: String, line| {

@@ -228,7 +228,9 @@ fn no_weights(folder: &Folder) -> Problem {
             return pickle().file(&path);
         }
         if start.starts_with(b"GGUF") {
-            return Problem::new(Code::NotSupported, "GGUF models come with a later version").file(&path);
+            return Problem::new(Code::FormatUnknown, "the folder has no safetensors files, but a GGUF file")
+                .file(&path)
+                .remedy("give the GGUF file itself as the model");
         }
     }
     Problem::new(Code::FileUnreadable, "the folder has no weights: neither model.safetensors nor an index of shards")

@@ -1,12 +1,14 @@
 //! What a model folder of ours holds besides its weights; transformers 4.57 and 5 load it.
 
 use super::{SpecialIds, rope};
+use crate::files::Files;
 use crate::folder::Folder;
 use protocol::facts::ModelConfig;
 use protocol::{Outcome, Problem, limits};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Files that belong to a tokenizer, and the most bytes of each.
 const TOKENIZER_FILES: [(&str, u64); 8] = [
@@ -66,9 +68,29 @@ pub fn tokenizer_files(folder: &Path) -> Outcome<Vec<(String, PathBuf)>> {
     there.map(|(name, _)| opened.file(name).map(|_| (name.to_string(), folder.join(name)))).collect()
 }
 
-/// Copies the tokenizer and template files of `from` into `to`, synchronised to disk; gives their names.
+/// Hash of the tokenizer and template files of a folder or GGUF file.
+pub fn tokenizer_fingerprint(path: &Path) -> Outcome<String> {
+    if !crate::gguf::is_gguf(path) {
+        let files = tokenizer_files(path)?.into_iter().map(|(_, path)| path).collect::<Vec<_>>();
+        return crate::fingerprint::files(&files);
+    }
+    let source = Files::open(path)?;
+    let mut hash = Xxh3::new();
+    for (name, limit) in TOKENIZER_FILES {
+        if source.has(name) {
+            let bytes = source.read(name, limit)?;
+            hash.update(name.as_bytes());
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(&bytes);
+        }
+    }
+    Ok(format!("{:032x}", hash.digest128()))
+}
+
+/// Copies the tokenizer and template files of `from` into `to`, synchronised to disk; gives their names. Those of a GGUF
+/// file are made from what it says.
 pub fn copy_tokenizer(from: &Path, to: &Path) -> Outcome<Vec<String>> {
-    let source = Folder::open(from)?;
+    let source = Files::open(from)?;
     let mut copied = Vec::new();
     for (name, limit) in TOKENIZER_FILES {
         if source.has(name) {

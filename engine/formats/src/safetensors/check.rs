@@ -66,7 +66,8 @@ fn disguise(start: &[u8]) -> Outcome<()> {
     } else if is_pickle(start) {
         pickle()
     } else if start.starts_with(b"GGUF") {
-        Problem::new(Code::NotSupported, "this is a GGUF file; GGUF comes with a later version")
+        Problem::new(Code::FormatUnknown, "this is a GGUF file under the name of a safetensors file")
+            .remedy("give the GGUF file itself as the model")
     } else {
         return Ok(());
     };

@@ -1,6 +1,6 @@
 //! Which tokens begin, end and pad, and which are control tokens at all.
 
-use crate::folder::Folder;
+use crate::files::Files;
 use protocol::{Code, Outcome, Problem, limits};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ pub(super) struct Special {
 }
 
 impl Special {
-    pub fn read(folder: &Folder, inner: &tokenizers::Tokenizer) -> Outcome<Special> {
+    pub fn read(folder: &Files, inner: &tokenizers::Tokenizer) -> Outcome<Special> {
         let added = inner.get_added_tokens_decoder();
         let special = || added.iter().filter(|(_, t)| t.special && !t.content.is_empty());
         let mut texts: Vec<String> = special().map(|(_, t)| t.content.clone()).collect();
@@ -66,7 +66,7 @@ impl Sources {
 }
 
 /// Texts of special tokens as the files beside a tokenizer name them.
-pub(crate) fn names<const N: usize>(folder: &Folder, keys: [&str; N]) -> Outcome<[Option<String>; N]> {
+pub(crate) fn names<const N: usize>(folder: &Files, keys: [&str; N]) -> Outcome<[Option<String>; N]> {
     let files = [object(folder, "tokenizer_config.json")?, object(folder, "special_tokens_map.json")?];
     Ok(keys.map(|key| files.iter().find_map(|file| name(file, key)).map(str::to_owned)))
 }
@@ -78,7 +78,7 @@ fn name<'a>(file: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 /// A JSON object beside the tokenizer; null when there is none.
-fn object(folder: &Folder, name: &str) -> Outcome<Value> {
+fn object(folder: &Files, name: &str) -> Outcome<Value> {
     if !folder.has(name) {
         return Ok(Value::Null);
     }
@@ -87,6 +87,6 @@ fn object(folder: &Folder, name: &str) -> Outcome<Value> {
         Problem::new(Code::TokenizerInvalid, format!("{name} is not JSON"))
             .why(e.to_string())
             .line(e.line() as u64)
-            .file(&folder.path().join(name))
+            .file(&folder.place(name))
     })
 }

@@ -21,9 +21,9 @@ pub(crate) fn named(name: &str) -> Option<Tokenizer> {
     let folder = match name {
         "qwen" => golden("models/llama"),
         "smollm2" => match std::env::var_os("ANNEAL_SMOLLM2") {
-            Some(folder) => PathBuf::from(folder),
+            Some(model) => PathBuf::from(model),
             None => {
-                println!("skipped: $ANNEAL_SMOLLM2 does not name a SmolLM2 folder");
+                println!("skipped: $ANNEAL_SMOLLM2 does not name SmolLM2 as GGUF");
                 return None;
             }
         },

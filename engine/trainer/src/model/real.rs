@@ -1,23 +1,80 @@
-//! SmolLM2-135M against transformers: logits, a text's loss, the gradients of a chat batch and greedy texts. Looks for the
-//! model folder in `$ANNEAL_SMOLLM2`.
+//! SmolLM2-135M against transformers: logits, a text's loss, the gradients of a chat batch, ten steps of fine-tuning and
+//! greedy texts. `$ANNEAL_SMOLLM2` names its GGUF file, or a folder made of it.
 
 use super::*;
 use crate::generation::{Generator, Options};
+use crate::rank::Rank;
+use crate::step::StepOutcome;
 use crate::testing::*;
+use formats::dataset;
 use formats::model_folder::ModelFolder;
+use formats::sample::{Sampler, Settings};
+use formats::template::Template;
+use formats::tokenizer::Tokenizer;
 use plan::memory::table;
-use protocol::job::OptimizerKind;
+use protocol::facts::TensorShape;
+use protocol::job::{OptimizerKind, ScheduleKind, Stage, TooLong};
+use protocol::plan::{PlannedOptimizer, PlannedSchedule};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The model with its weights rounded to bf16, which is what the reference computed with.
+struct Real(ModelFolder);
+
+impl Real {
+    fn config(&self) -> &ModelConfig {
+        self.0.config()
+    }
+}
+
+impl WeightSource for Real {
+    fn load(&self, tensor: &TensorShape, stream: &Stream, buffer: &Buffer) -> Outcome<()> {
+        let mut values = vec![0.0; buffer.len()];
+        self.0.read_f32(&tensor.name, &mut values)?;
+        values.iter_mut().for_each(|v| *v = half::bf16::from_f32(*v).to_f32());
+        stream.copy_from_host(buffer, &values);
+        Ok(())
+    }
+}
 
 /// The model and its reference values; `None` is said.
-fn real_model() -> Option<(ModelFolder, Value)> {
-    let Some(folder) = std::env::var_os("ANNEAL_SMOLLM2").map(PathBuf::from) else {
-        println!("skipped: $ANNEAL_SMOLLM2 does not name a folder of SmolLM2-135M-Instruct (bf16)");
+fn real_model() -> Option<(Real, Value)> {
+    let Some(path) = std::env::var_os("ANNEAL_SMOLLM2").map(PathBuf::from) else {
+        println!("skipped: $ANNEAL_SMOLLM2 does not name SmolLM2-135M-Instruct as GGUF");
         return None;
     };
     let text = std::fs::read(golden("realmodel/smollm2_reference.json")).unwrap();
-    Some((ModelFolder::open(&folder).unwrap(), serde_json::from_slice(&text).unwrap()))
+    Some((Real(ModelFolder::open(&path).unwrap()), serde_json::from_slice(&text).unwrap()))
+}
+
+/// The first twenty rows of the alpaca data as samples of at most 96 tokens; `None` is said.
+fn alpaca(model: &Path) -> Option<Vec<OwnedRow>> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden/data");
+    let data =
+        std::env::var_os("ANNEAL_TEST_DATA").map_or(beside, PathBuf::from).join("llama_factory/alpaca_en_demo.json");
+    if !data.exists() {
+        println!("skipped: no {}", data.display());
+        return None;
+    }
+    let (tokenizer, template) = (Tokenizer::open(model).unwrap(), Template::open(model).unwrap().unwrap());
+    let settings = Settings {
+        stage: Stage::Sft,
+        max_length: 8192,
+        too_long: TooLong::Drop,
+        special_tokens_in_text: false,
+        end_of_text: true,
+    };
+    let sampler = Sampler { tokenizer: &tokenizer, template: Some(&template), settings };
+    let rows = dataset::read(&[data], &dataset::Options::default()).unwrap().take(20);
+    let sample = |row| {
+        let Ok(dataset::Row::Record(record)) = row else { panic!("a row of the data cannot be used") };
+        let mut sample = sampler.whole(&record).unwrap().sample;
+        sample.ids.truncate(96);
+        sample.trained.truncate(96);
+        let segments = vec![sample.ids.len() as u32];
+        OwnedRow { tokens: sample.ids, trained: sample.trained, segments }
+    };
+    Some(rows.map(sample).collect())
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -54,6 +111,27 @@ fn smollm2_gives_the_logits_and_the_loss_of_transformers() {
     let rows = all_trained(&ids(&text["ids"]));
     let loss = model.evaluate(&rows.batch()).unwrap() / rows.0[0].row().targets() as f64;
     assert!((loss - text["loss"].as_f64().unwrap()).abs() < 1e-4, "loss {loss}");
+}
+
+#[test]
+fn smollm2_is_fine_tuned_as_torch_does_it() {
+    let Some((real, reference)) = real_model() else { return };
+    let Some(rows) = alpaca(real.0.path()) else { return };
+    let mut plan = plan_of(real.config(), &Method::Full, &Rows(rows.clone()), 10, 2);
+    let kind = OptimizerKind::Adamw;
+    plan.optimizer =
+        PlannedOptimizer { kind, learning_rate: 2e-5, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1, clip: 1.0 };
+    plan.schedule = PlannedSchedule { kind: ScheduleKind::Constant, warmup_steps: 0, total_steps: 10 };
+    let rows = Rows::drawn_in_order(rows, plan.run.seed);
+    let plan = arranged(plan, 2, Recompute::Layers);
+    let mut rank = Rank::new(&plan, 0, &Device::cpu(2), &real).unwrap();
+    let tuned = &reference["finetune10"];
+    for (loss, norm) in numbers(&tuned["loss"]).into_iter().zip(numbers(&tuned["grad_norm_before_clip"])) {
+        let StepOutcome::Done(done) = rank.step(&rows).unwrap() else { panic!("a step was skipped") };
+        println!("loss {} ({loss}), norm {} ({norm})", done.measured.loss, done.measured.grad_norm);
+        assert!((done.measured.loss - loss).abs() < 1e-4, "{done:?}, not {loss}");
+        assert!((done.measured.grad_norm / norm - 1.0).abs() < 1e-3, "{done:?}, not {norm}");
+    }
 }
 
 #[test]

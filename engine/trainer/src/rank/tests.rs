@@ -224,6 +224,45 @@ fn a_full_checkpoint_is_a_model_folder_and_an_adapters_a_peft_folder() {
     assert!(!saved.dir.join("model.safetensors").exists());
 }
 
+fn export_as(from: &Path, to: &Path, format: &str, dtype: &str) -> protocol::verb::Exported {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let request = protocol::verb::Export { from, to, format: format.into(), dtype: dtype.into(), base: None };
+    crate::verb::export::main(request, &mut crate::verb::Lines::new(Vec::new())).unwrap()
+}
+
+#[test]
+fn an_adapter_over_a_gguf_file_is_resumed_bit_for_bit_and_finds_its_base() {
+    let temp = tempfile::tempdir().unwrap();
+    let to = temp.path().join("base");
+    export_as(&golden("models/llama"), &to, "gguf", "q8_0");
+    let model = formats::model_folder::ModelFolder::open(&to.join("model.gguf")).unwrap();
+    let rows = Rows::made_up(7, 13, 61);
+    for method in [lora(3, 0.4, &["q_proj", "o_proj", "up_proj"]), Method::Full] {
+        let mut plan = plan_of(model.config(), &method, &rows, 6, 3);
+        plan.model.fingerprint = formats::fingerprint::files(&model.weight_files()).unwrap();
+        plan.model.source = protocol::plan::ModelSource::Folder { path: model.path().to_owned() };
+        plan.model.tokenizer = golden("models/llama");
+        let plan = arranged(plan, 2, Recompute::None);
+        let mut whole = start(&plan, &Device::cpu(1));
+        for _ in 0..2 {
+            done(whole.step(&rows).unwrap());
+        }
+        let saved = save(&whole, &temp.path().join(format!("{}", method == Method::Full)));
+        let (mut resumed, _) = Rank::restore(&plan, 0, &Device::cpu(2), &saved).unwrap();
+        for _ in 0..2 {
+            done(whole.step(&rows).unwrap());
+        }
+        for _ in 0..2 {
+            done(resumed.step(&rows).unwrap());
+        }
+        assert!(everything(&whole) == everything(&resumed), "{method:?}");
+        // The checkpoint names its base, and is written for others without being told of it.
+        let merged = temp.path().join(format!("merged-{}", method == Method::Full));
+        let exported = export_as(&saved.dir, &merged, "safetensors", "f32");
+        assert!(exported.max_logit_difference < 1e-4, "{exported:?}");
+    }
+}
+
 #[test]
 fn events_that_were_not_journaled_come_back_with_the_checkpoint() {
     let (plan, rows) = small_run(&Method::Full);

@@ -21,7 +21,7 @@ pub struct Subject {
     pub method: Method,
     /// Its values.
     pub weights: Box<dyn WeightSource>,
-    /// The base folder.
+    /// The base: a folder or a GGUF file.
     pub base: PathBuf,
     /// The adapter and its folder.
     pub adapter: Option<(PathBuf, AdapterConfig)>,
@@ -64,7 +64,7 @@ impl Subject {
         Ok(Subject { config, method, weights, base, adapter: Some((folder.to_path_buf(), found)) })
     }
 
-    /// The folder of tokenizer and template: the adapter's own where it has one, else the base's.
+    /// Where tokenizer and template are: in the adapter's own folder where it has one, else with the base.
     pub fn words_folder(&self) -> &Path {
         match &self.adapter {
             Some((folder, _)) if folder.join("tokenizer.json").is_file() => folder,
@@ -73,7 +73,7 @@ impl Subject {
     }
 }
 
-/// The base that an adapter names, as a folder: absolute, or from the adapter's own folder on. Where a checkpoint of ours
+/// The base that an adapter names, a folder or a GGUF file: absolute, or from the adapter's own folder on. Where a checkpoint of ours
 /// knows the base's fingerprint, another model in that place is refused.
 fn base_of(folder: &Path) -> Outcome<PathBuf> {
     let named = Adapter::open(folder)?.config.base;
@@ -85,7 +85,7 @@ fn base_of(folder: &Path) -> Outcome<PathBuf> {
             .kept("the adapter is untouched")
             .remedy("put the base back in its place, or name it: export --base BASE, generate --model BASE --adapter ADAPTER"))
     };
-    if named.is_empty() || !path.is_dir() {
+    if named.is_empty() || !path.exists() {
         return refused(Code::NotFound, format!("the base model \"{named}\" of this adapter is not here"));
     }
     if let Some(known) = checkpoint::model_fingerprint(folder) {

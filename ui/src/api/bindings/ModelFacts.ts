@@ -58,6 +58,10 @@ tokenizer: boolean,
  */
 chat_template: boolean, 
 /**
+ * What people should know of it: that its weights are rounded.
+ */
+notes?: Array<string>, 
+/**
  * The full shape, for the planner.
  */
 config: ModelConfig, };

@@ -2,12 +2,13 @@
 
 use crate::verb::Lines;
 use crate::verb::subject::{Subject, cpu};
+use formats::gguf;
 use formats::safetensors::{self, Dtype, TensorSpec};
 use kernels::{Buffer, DType, Device, Stream, matmul};
 use protocol::facts::{ModelConfig, PROJECTIONS, TensorShape};
 use protocol::plan::Method;
 use protocol::{Code, Outcome, Problem};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -92,9 +93,7 @@ pub fn write_weights<W: Write>(
     path: &Path,
     lines: &mut Lines<W>,
 ) -> Outcome<()> {
-    let failed = |e: std::io::Error| Problem::io(&e, "writing an export", path);
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-    let mut out = BufWriter::new(file);
+    let mut out = create(path)?;
     let spec = |t: &TensorShape| TensorSpec { name: t.name.clone(), dtype, shape: t.shape.clone() };
     let specs: Vec<TensorSpec> = tensors.iter().map(spec).collect();
     let total = tensors.len() as u64;
@@ -102,8 +101,38 @@ pub fn write_weights<W: Write>(
         lines.progress("writing", i as u64 + 1, total, "tensors")?;
         values.of(&tensors[i])
     })?;
-    let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
-    file.sync_all().map_err(failed)
+    finish(out, path)
+}
+
+/// Writes a GGUF file and makes it durable.
+pub fn write_gguf<W: Write>(
+    values: &Values<'_>,
+    draft: &gguf::write::Draft,
+    path: &Path,
+    lines: &mut Lines<W>,
+) -> Outcome<()> {
+    let mut out = create(path)?;
+    let (mut done, total) = (0, draft.tensors() as u64);
+    draft.write(&mut out, path, &mut |tensor| {
+        done += 1;
+        lines.progress("writing", done, total, "tensors")?;
+        values.of(tensor)
+    })?;
+    finish(out, path)
+}
+
+fn create(path: &Path) -> Outcome<BufWriter<File>> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.map(BufWriter::new).map_err(|e| failed(&e, path))
+}
+
+fn finish(out: BufWriter<File>, path: &Path) -> Outcome<()> {
+    let file = out.into_inner().map_err(|e| failed(e.error(), path))?;
+    file.sync_all().map_err(|e| failed(&e, path))
+}
+
+fn failed(e: &std::io::Error, path: &Path) -> Problem {
+    Problem::io(e, "writing an export", path)
 }
 
 #[cfg(test)]

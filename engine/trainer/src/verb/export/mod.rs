@@ -1,5 +1,5 @@
-//! `export`: weights for other programs. A merged folder in the Hugging Face layout, or an adapter; written beside its
-//! place, proved by reading it back and comparing logits, and only then given its name.
+//! `export`: weights for other programs. A merged folder in the Hugging Face layout, a merged GGUF file, or an adapter;
+//! written beside its place, proved by reading it back and comparing logits, and only then given its name.
 //!
 //! Not here: checkpoints (`store`), the layouts themselves (`formats`).
 
@@ -12,8 +12,8 @@ use super::subject::{Subject, cpu};
 use crate::batch::{MicroBatch, Row};
 use crate::model::Model;
 use formats::safetensors::Dtype;
-use formats::{adapter, model_folder};
-use merge::{Values, write_weights};
+use formats::{adapter, gguf, model_folder};
+use merge::{Values, write_gguf, write_weights};
 use protocol::verb::{Export, Exported};
 use protocol::{Code, Outcome, Problem};
 use std::fs::{self, DirBuilder, File};
@@ -25,22 +25,26 @@ use std::path::{Path, PathBuf};
 /// model's context and patience.
 const PROOF_TOKENS: u32 = 32;
 
-/// What is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Name of an exported GGUF file in its folder.
+const GGUF: &str = "model.gguf";
+
+/// What is written, and its number format.
+#[derive(Clone, Copy, Debug)]
 enum Format {
-    Merged,
-    Adapter,
+    Merged(Numbers),
+    Gguf(gguf::Type),
+    Adapter(Numbers),
 }
 
 /// Carries out the request.
-/// Errors: `NotSupported` by name (GGUF), `SettingInvalid`, `WrongState` where `to` is taken, `NotFound` naming a missing
+/// Errors: `NotSupported` naming what GGUF cannot say, `SettingInvalid`, `WrongState` where `to` is taken, `NotFound` naming a missing
 /// base, `NotFinite` where the written model's output is no number; nothing is left at `to` then.
 pub fn main<W: Write>(request: Export, lines: &mut Lines<W>) -> Outcome<Exported> {
-    let (format, numbers) = (format(&request.format)?, numbers(&request.dtype)?);
+    let format = format(&request.format, &request.dtype)?;
     check_target(&request.to)?;
     lines.progress("loading", 0, 0, "bytes")?;
     let subject = Subject::open(&request.from, None, request.base.as_deref())?;
-    if format == Format::Adapter && subject.adapter.is_none() {
+    if matches!(format, Format::Adapter(_)) && subject.adapter.is_none() {
         return Err(Problem::new(Code::WrongState, "there is no adapter here to export")
             .file(&request.from)
             .remedy("use --format safetensors"));
@@ -49,27 +53,39 @@ pub fn main<W: Write>(request: Export, lines: &mut Lines<W>) -> Outcome<Exported
     let before = logits(&subject)?;
     let draft = Draft::beside(&request.to)?;
     let names = match format {
-        Format::Merged => merged(&subject, numbers, draft.path(), lines)?,
-        Format::Adapter => adapter_only(&subject, numbers.dtype, draft.path(), lines)?,
+        Format::Merged(numbers) => merged(&subject, numbers, draft.path(), lines)?,
+        Format::Gguf(kind) => gguf_file(&subject, kind, draft.path(), &request.to, lines)?,
+        Format::Adapter(numbers) => adapter_only(&subject, numbers.dtype, draft.path(), lines)?,
     };
     lines.progress("logits after", 0, 0, "tokens")?;
-    let base = (format == Format::Adapter).then_some(subject.base.as_path());
-    let after = logits(&Subject::open(draft.path(), None, base)?)?;
+    let after = logits(&match format {
+        Format::Merged(_) => Subject::open(draft.path(), None, None)?,
+        Format::Gguf(_) => Subject::open(&draft.path().join(GGUF), None, None)?,
+        Format::Adapter(_) => Subject::open(draft.path(), None, Some(&subject.base))?,
+    })?;
     let max_logit_difference = difference(&before, &after)?;
     draft.appear(&request.to)?;
     let files = names.iter().map(|name| request.to.join(name)).collect();
     Ok(Exported { files, max_logit_difference })
 }
 
-fn format(name: &str) -> Outcome<Format> {
-    let refuse =
-        |code, what: String| Err(Problem::new(code, what).field("format").remedy("use safetensors or adapter"));
+fn format(name: &str, dtype: &str) -> Outcome<Format> {
     match name {
-        "safetensors" => Ok(Format::Merged),
-        "adapter" => Ok(Format::Adapter),
-        "gguf" => refuse(Code::NotSupported, "writing GGUF comes in a later version".into()),
-        _ => refuse(Code::SettingInvalid, format!("\"{name}\" is no format of exports")),
+        "safetensors" => Ok(Format::Merged(numbers(dtype)?)),
+        "adapter" => Ok(Format::Adapter(numbers(dtype)?)),
+        "gguf" => {
+            gguf::Type::written(dtype).map(Format::Gguf).ok_or_else(|| no_numbers(dtype, "f32, bf16, f16 or q8_0"))
+        }
+        _ => Err(Problem::new(Code::SettingInvalid, format!("\"{name}\" is no format of exports"))
+            .field("format")
+            .remedy("use safetensors, gguf or adapter")),
     }
+}
+
+fn no_numbers(name: &str, known: &str) -> Problem {
+    Problem::new(Code::SettingInvalid, format!("\"{name}\" is no number format of this export"))
+        .field("dtype")
+        .remedy(format!("use {known}"))
 }
 
 /// A number format, and its word in config.json.
@@ -84,9 +100,7 @@ fn numbers(name: &str) -> Outcome<Numbers> {
         "f32" => Ok(Numbers { dtype: Dtype::F32, word: "float32" }),
         "bf16" => Ok(Numbers { dtype: Dtype::BF16, word: "bfloat16" }),
         "f16" => Ok(Numbers { dtype: Dtype::F16, word: "float16" }),
-        _ => Err(Problem::new(Code::SettingInvalid, format!("\"{name}\" is no number format of exports"))
-            .field("dtype")
-            .remedy("use f32, bf16 or f16")),
+        _ => Err(no_numbers(name, "f32, bf16 or f16")),
     }
 }
 
@@ -112,6 +126,24 @@ fn merged<W: Write>(subject: &Subject, numbers: Numbers, to: &Path, lines: &mut 
         ["config.json", "generation_config.json", "model.safetensors"].map(String::from).into();
     names.extend(copy_tokenizer(subject, to)?);
     Ok(names)
+}
+
+/// One file with everything in it; its tokenizer is held against the one that it was made from.
+fn gguf_file<W: Write>(
+    subject: &Subject,
+    kind: gguf::Type,
+    to: &Path,
+    name: &Path,
+    lines: &mut Lines<W>,
+) -> Outcome<Vec<String>> {
+    let ids = model_folder::ModelFolder::open(&subject.base)?.special_ids();
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let words = subject.words_folder();
+    let draft = gguf::write::Draft::new(&subject.config, ids, words, kind, &name)?;
+    let path = to.join(GGUF);
+    write_gguf(&Values::merged(subject), &draft, &path, lines)?;
+    gguf::write::check_words(words, &path)?;
+    Ok(vec![GGUF.to_owned()])
 }
 
 fn adapter_only<W: Write>(subject: &Subject, dtype: Dtype, to: &Path, lines: &mut Lines<W>) -> Outcome<Vec<String>> {

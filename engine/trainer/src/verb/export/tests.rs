@@ -80,6 +80,77 @@ fn an_adapter_export_is_the_adapter_and_knows_its_base() {
 }
 
 #[test]
+fn a_gguf_file_answers_as_the_model_and_says_what_rounding_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    for (dtype, least, most) in [("f32", 0.0, 0.0), ("f16", 1e-6, 0.02), ("bf16", 1e-6, 0.5), ("q8_0", 1e-6, 0.5)] {
+        let to = folder.path().join(dtype);
+        let exported = export(llama(), &to, "gguf", dtype, None).unwrap();
+        assert_eq!(exported.files, [to.join("model.gguf")]);
+        let found = exported.max_logit_difference;
+        assert!((least..=most).contains(&found), "{dtype}: {found}");
+        println!("{dtype}: logits differ by at most {found}");
+    }
+}
+
+/// Greedy ids as llama.cpp writes them: prompt ids come in as JSON after the model, ids go out as JSON.
+const LLAMA_CPP: &str = "
+import json, sys
+from llama_cpp import Llama
+model = Llama(model_path=sys.argv[1], n_ctx=64, verbose=False, seed=0, n_threads=1)
+out = []
+for token in model.generate(json.loads(sys.argv[2]), temp=0.0, top_k=1, repeat_penalty=1.0):
+    out.append(token)
+    if len(out) == 16: break
+print(json.dumps(out))
+";
+
+#[test]
+fn llama_cpp_writes_what_the_reference_writes() {
+    let python = |arguments: &[&str]| std::process::Command::new("python3").args(arguments).output();
+    if !python(&["-c", "import llama_cpp"]).is_ok_and(|output| output.status.success()) {
+        return println!("skipped: llama-cpp-python is not installed");
+    }
+    let reference = crate::testing::Golden::open("models/llama/golden.safetensors");
+    let (prompt, expected) = (reference.i64("gen.prompt"), reference.i64("gen.output"));
+    let folder = tempfile::tempdir().unwrap();
+    for dtype in ["f32", "f16", "bf16", "q8_0"] {
+        let to = folder.path().join(dtype);
+        let file = export(llama(), &to, "gguf", dtype, None).unwrap().files.remove(0);
+        let output = python(&["-c", LLAMA_CPP, file.to_str().unwrap(), &format!("{prompt:?}")]).unwrap();
+        assert!(output.status.success(), "{dtype}: {}", String::from_utf8_lossy(&output.stderr));
+        let written: Vec<i64> = serde_json::from_slice(&output.stdout).unwrap();
+        let same = written.iter().zip(&expected[prompt.len()..]).take_while(|(a, b)| a == b).count();
+        println!("{dtype}: llama.cpp agrees on the first {same} of 16 tokens");
+        if dtype == "f32" {
+            assert_eq!(written, expected[prompt.len()..], "{dtype}");
+        }
+    }
+}
+
+#[test]
+fn an_adapter_over_a_gguf_base_is_merged_dequantised_and_names_its_base() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().join("base");
+    export(llama(), &base, "gguf", "q8_0", None).unwrap();
+    let file = base.join("model.gguf");
+    let over = folder.path().join("adapter");
+    export(adapter(), &over, "adapter", "f32", Some(file.clone())).unwrap();
+    let config = std::fs::read_to_string(over.join("adapter_config.json")).unwrap();
+    assert!(config.contains("base/model.gguf"), "{config}");
+    assert!(over.join("tokenizer.json").is_file(), "words come with the adapter");
+    let merged = folder.path().join("merged");
+    let exported = export(over.clone(), &merged, "safetensors", "f32", None).unwrap();
+    assert!(exported.max_logit_difference < 1e-4, "{}", exported.max_logit_difference);
+    assert_eq!(ModelFolder::open(&merged).unwrap().facts().dtype, "F32");
+    let again = export(over, &folder.path().join("again"), "gguf", "f32", None).unwrap();
+    assert!(again.max_logit_difference < 1e-4, "{}", again.max_logit_difference);
+    std::fs::remove_file(file).unwrap();
+    let problem =
+        problem_of(export(folder.path().join("adapter"), &folder.path().join("y"), "safetensors", "f32", None));
+    assert!(problem.code == Code::NotFound && problem.what.contains("model.gguf"), "{problem}");
+}
+
+#[test]
 fn a_missing_base_is_refused_by_name_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let problem = problem_of(export(adapter(), &folder.path().join("x"), "safetensors", "f32", None));
@@ -104,13 +175,14 @@ fn a_folder_in_use_is_not_written_over_and_an_empty_one_is_taken() {
 }
 
 #[test]
-fn formats_that_come_later_and_unknown_ones_are_refused() {
+fn unknown_formats_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("x");
     let code = |format, dtype| problem_of(export(llama(), &to, format, dtype, None)).code;
-    assert_eq!(code("gguf", "f32"), Code::NotSupported);
     assert_eq!(code("pickle", "f32"), Code::SettingInvalid);
     assert_eq!(code("safetensors", "q4"), Code::SettingInvalid);
+    assert_eq!(code("safetensors", "q8_0"), Code::SettingInvalid);
+    assert_eq!(code("gguf", "q4_k"), Code::SettingInvalid);
     assert_eq!(code("adapter", "f32"), Code::WrongState);
 }
 

@@ -2,9 +2,9 @@
 
 use formats::template::Template;
 use formats::tokenizer::Tokenizer;
-use formats::{dataset, fingerprint, model_folder};
+use formats::{dataset, fingerprint, gguf, model_folder};
 use protocol::job::ModelSpec;
-use protocol::{Code, Outcome, Problem};
+use protocol::{Code, Outcome, Problem, limits};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const TRAINED_ENTRIES: u32 = 512;
 /// Where the tokenizer comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenizerSource {
-    /// A folder with `tokenizer.json` and perhaps a template.
+    /// A folder with `tokenizer.json` and perhaps a template, or a GGUF file, which holds both.
     Folder(PathBuf),
     /// A single file.
     File(PathBuf),
@@ -44,14 +44,17 @@ impl TokenizerSource {
     fn at(path: &Path) -> TokenizerSource {
         match path.parent() {
             Some(folder) if path.ends_with("tokenizer.json") => TokenizerSource::Folder(folder.to_path_buf()),
-            _ if path.is_dir() => TokenizerSource::Folder(path.to_path_buf()),
+            _ if path.is_dir() || gguf::is_gguf(path) => TokenizerSource::Folder(path.to_path_buf()),
             _ => TokenizerSource::File(path.to_path_buf()),
         }
     }
 
-    /// Size of `tokenizer.json`; 0 where there is none yet.
+    /// Size of `tokenizer.json`, or the most that a GGUF file may hold of it; 0 where there is none yet.
     pub fn bytes(&self) -> u64 {
         let path = match self {
+            TokenizerSource::Folder(file) if gguf::is_gguf(file) => {
+                return file.metadata().map_or(0, |m| m.len().min(limits::GGUF_HEADER_BYTES));
+            }
             TokenizerSource::Folder(folder) => folder.join("tokenizer.json"),
             TokenizerSource::File(file) => file.clone(),
             TokenizerSource::Trained => return 0,
@@ -62,18 +65,17 @@ impl TokenizerSource {
     /// What makes equal tokenizers equal before any is loaded. A trained one is a function of its data.
     pub fn identity(&self, data_fingerprint: &str) -> Outcome<String> {
         match self {
-            TokenizerSource::Folder(_) | TokenizerSource::File(_) => fingerprint::files(&self.files()?),
+            TokenizerSource::Folder(_) | TokenizerSource::File(_) => self.fingerprint(),
             TokenizerSource::Trained => Ok(format!("byte pairs, {TRAINED_ENTRIES} entries, of {data_fingerprint}")),
         }
     }
 
-    fn files(&self) -> Outcome<Vec<PathBuf>> {
+    /// Hash of its files; of none for one that is not trained yet.
+    fn fingerprint(&self) -> Outcome<String> {
         match self {
-            TokenizerSource::Folder(folder) => {
-                Ok(model_folder::tokenizer_files(folder)?.into_iter().map(|(_, path)| path).collect())
-            }
-            TokenizerSource::File(file) => Ok(vec![file.clone()]),
-            TokenizerSource::Trained => Ok(Vec::new()),
+            TokenizerSource::Folder(folder) => model_folder::tokenizer_fingerprint(folder),
+            TokenizerSource::File(file) => fingerprint::files(std::slice::from_ref(file)),
+            TokenizerSource::Trained => fingerprint::files(&[]),
         }
     }
 
@@ -108,7 +110,7 @@ pub struct Ready {
 impl Ready {
     /// Hash of its files.
     pub fn fingerprint(&self) -> Outcome<String> {
-        fingerprint::files(&self.source.files()?)
+        self.source.fingerprint()
     }
 
     /// Copies its files into `folder`.

@@ -125,6 +125,28 @@ fn a_refused_class_of_rows_refuses_the_job_and_names_the_row() {
 }
 
 #[test]
+fn a_gguf_file_gives_the_tokens_of_the_folder_it_was_made_of_and_its_files() {
+    let desk = Desk::new();
+    let to = desk.folder.path().join("exported");
+    let request = protocol::verb::Export {
+        from: golden("models/llama"),
+        to: to.clone(),
+        format: "gguf".into(),
+        dtype: "q8_0".into(),
+        base: None,
+    };
+    crate::verb::export::main(request, &mut Lines::new(Vec::new())).unwrap();
+    let data = desk.file("questions.jsonl", QUESTIONS);
+    let of = |model: &Path| desk.tokenise(&spec("sft", &format!("path = {model:?}"), &data)).unwrap();
+    let (first, second) = (of(&golden("models/llama")), of(&to.join("model.gguf")));
+    assert_eq!(first.train, second.train);
+    assert_eq!((first.vocab, first.eos), (second.vocab, second.eos));
+    for name in ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
+        assert!(second.tokenizer.join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
 fn plain_text_is_for_pretraining_only() {
     let desk = Desk::new();
     let text = desk.file("text.jsonl", "{\"text\":\"one two three\"}\n{\"text\":\"four five six\"}\n");
