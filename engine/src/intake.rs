@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn content_decides_and_names_do_not() {
         let dir = tempfile::tempdir().unwrap();
-        let cases: [(&str, &[u8], Code); 5] = [
+        let cases: [(&str, &[u8], Code); 4] = [
             ("data.jsonl", b"\x80\x04\x95", Code::CodeInFile),
             ("rows.json", b"PK\x03\x04....archive/data.pkl", Code::CodeInFile),
             ("rows.txt", b"PK\x03\x04....rows.jsonl", Code::NotSupported),

@@ -117,7 +117,7 @@ impl Meaning {
 }
 
 /// A record as a row of named columns, or the plain text that it is.
-fn understood(
+pub(super) fn understood(
     body: &Body,
     line: u64,
     encoding: Option<&'static Encoding>,

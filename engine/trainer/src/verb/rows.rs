@@ -29,7 +29,11 @@ const ASK_BYTES: u64 = limits::JOB_BYTES;
 pub fn main<W: Write>(input: impl Read + AsFd, lines: &mut Lines<W>) -> u8 {
     let mut input = BufReader::new(input);
     let opened = line(&mut input).and_then(|first| match first {
-        Some(text) => Session::open(super::request(&text[..])?),
+        Some(text) => {
+            let look: LookAtRows = super::request(&text[..])?;
+            read::limit_rows(&look.spec)?;
+            Session::open(look)
+        }
         None => Err(Problem::new(Code::SettingInvalid, "nothing is asked")),
     });
     let mut session = match opened {
@@ -91,7 +95,6 @@ struct Session {
 
 impl Session {
     fn open(look: LookAtRows) -> Outcome<Session> {
-        read::limit_rows(&look.spec)?;
         let (counter, reader) = (read::records(&look.spec)?, read::records(&look.spec)?);
         let looked = Looked::open(*look.spec, look.max_length)?;
         let marks = vec![counter.mark()];
