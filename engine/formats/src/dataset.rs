@@ -206,6 +206,11 @@ impl Records {
         Ok(Some(RawRow { raw, file: self.file, row: self.row }))
     }
 
+    /// What is to be said of entries of a folder that are no rows, once.
+    pub fn entries(&mut self) -> Vec<RowProblem> {
+        std::mem::take(&mut self.skipped).into()
+    }
+
     fn advance(&mut self) -> Outcome<Option<Row>> {
         let Some(raw) = self.raw()? else { return Ok(None) };
         Ok(Some(self.meaning.row_with(raw, &mut self.columns)))

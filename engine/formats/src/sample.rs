@@ -99,15 +99,22 @@ impl Sampler<'_> {
     /// The record's samples. Errors are those that stop a job: those of `whole` less `RowInvalid`, and `RowTooLong` where
     /// the job refuses such rows.
     pub fn samples(&self, record: &Record) -> Outcome<Made> {
+        self.measured(record).map(|(made, _)| made)
+    }
+
+    /// The same with the record's tokens before any cut; 0 where it has none.
+    pub fn measured(&self, record: &Record) -> Outcome<(Made, u64)> {
         let whole = match self.whole(record) {
             Ok(whole) => whole.sample,
-            Err(p) if p.code == Code::RowInvalid => return Ok(Made::Dropped(p.code, dropped(&p))),
+            Err(p) if p.code == Code::RowInvalid => return Ok((Made::Dropped(p.code, dropped(&p)), 0)),
             Err(p) => return Err(p.row(record.row).line(record.line)),
         };
-        match record.content {
-            Content::Text(_) => Ok(self.windows(whole)),
-            _ => self.fit(whole, record),
-        }
+        let length = whole.ids.len() as u64;
+        let made = match record.content {
+            Content::Text(_) => self.windows(whole),
+            _ => self.fit(whole, record)?,
+        };
+        Ok((made, length))
     }
 
     fn conversation(&self, said: &Conversation) -> Outcome<Whole> {

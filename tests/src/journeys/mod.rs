@@ -5,6 +5,7 @@
 mod cards;
 mod crash;
 mod history;
+pub mod hostile;
 pub mod lab;
 mod path;
 pub mod real;

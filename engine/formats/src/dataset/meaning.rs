@@ -33,6 +33,15 @@ impl RawRow {
     pub fn number(&self) -> u64 {
         self.row
     }
+
+    /// Bytes it takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        match &self.raw.body {
+            Ok(Body::Json(bytes) | Body::Text(bytes)) => bytes.len(),
+            Ok(Body::Row(row)) => bytes_of(row),
+            Err(_) => 0,
+        }
+    }
 }
 
 impl Meaning {
@@ -114,6 +123,12 @@ impl Meaning {
         add_columns(&row, columns, COLUMNS)?;
         Ok((self.layout.content(&row, &mut reading)?, reading.converted))
     }
+}
+
+/// Bytes of the texts in a row of a table, and some for each column.
+fn bytes_of(row: &Value) -> usize {
+    let each = |key: Value| 64 + row.get_item(&key).ok().and_then(|v| v.as_str().map(str::len)).unwrap_or(256);
+    row.try_iter().map(|keys| keys.map(each).sum()).unwrap_or(256)
 }
 
 /// A record as a row of named columns, or the plain text that it is.

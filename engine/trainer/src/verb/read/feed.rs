@@ -2,6 +2,8 @@
 //!
 //! Not here: which records are evaluated on, and when a cache is made at all (`tokenise.rs`).
 
+use super::crew::{self, Worked};
+use super::survey::Lengths;
 use crate::verb::Lines;
 use formats::dataset::{Record, Records, Row, Rules, Tally};
 use formats::sample::{Made, Sampler};
@@ -12,6 +14,7 @@ use protocol::rows::Class;
 use protocol::{Code, Outcome, Problem};
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 
 /// Conversations of a data set on which template and tokenizer are held against each other.
 const COMPARED: u64 = 8;
@@ -39,13 +42,14 @@ pub struct Feed<'a> {
     shortened: u64,
     compared: u64,
     noted: BTreeSet<&'static str>,
+    lengths: Lengths,
 }
 
 impl<'a> Feed<'a> {
     /// Nothing fed yet; ids must lie below `bound`.
     pub fn new(sampler: Sampler<'a>, rules: Rules, writer: &'a mut CacheWriter, bound: u32) -> Feed<'a> {
         let tally = Tally::new(rules);
-        Feed { sampler, tally, writer, bound, rows: 0, shortened: 0, compared: 0, noted: BTreeSet::new() }
+        Feed { sampler, tally, writer, bound, rows: 0, shortened: 0, compared: 0, noted: BTreeSet::new(), lengths: Lengths::default() }
     }
 
     /// Feeds all records, each into its set. Errors: the refusal of a class of rows that the job leaves undecided or
@@ -56,22 +60,39 @@ impl<'a> Feed<'a> {
         set: impl Fn(u64) -> Set,
         lines: &mut Lines<W>,
     ) -> Outcome<()> {
-        while let Some(row) = records.next() {
-            self.rows += 1;
-            match row? {
-                Row::Record(record) => self.record(&record, set(record.row))?,
-                Row::Problem(row) if self.tally.stops(row.code) => return Err(self.refusal(row, records)?),
-                Row::Problem(row) => self.leave_out(set(row.row), &row),
+        for entry in records.entries() {
+            self.leave_out(set(entry.row), &entry);
+        }
+        let meaning = Arc::clone(records.meaning());
+        loop {
+            let rows = crew::batch(&mut records)?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let mut worked = crew::work(&meaning, &self.sampler, rows)?.into_iter();
+            while let Some(next) = worked.next() {
+                self.rows += 1;
+                match next {
+                    Worked::Record(record, made) => self.record(&record, made, set(record.row))?,
+                    Worked::Problem(row) if self.tally.stops(row.code) => {
+                        return Err(self.refusal(row, worked, records)?);
+                    }
+                    Worked::Problem(row) => self.leave_out(set(row.row), &row),
+                }
             }
             let (done, total) = records.progress();
             lines.progress("tokenising", done, total, "bytes")?;
         }
-        Ok(())
     }
 
-    fn record(&mut self, record: &Record, set: Set) -> Outcome<()> {
+    fn record(&mut self, record: &Record, made: Outcome<(Made, u64)>, set: Set) -> Outcome<()> {
         record.converted.iter().for_each(|row| self.tally.add(row));
-        match self.sampler.samples(record).map_err(|problem| at_row(problem, record))? {
+        let (made, length) = made.map_err(|problem| at_row(problem, record))?;
+        if set == Set::Train && length > 0 {
+            let (most, learnt) = (u64::from(self.sampler.settings.max_length), !matches!(made, Made::Dropped(..)));
+            self.lengths.add(record.row, length, most, learnt);
+        }
+        match made {
             Made::Samples(samples) => samples.iter().try_for_each(|sample| self.push(set, sample, record))?,
             Made::Shortened(sample, _) => {
                 self.shortened += 1;
@@ -114,8 +135,19 @@ impl<'a> Feed<'a> {
     }
 
     /// The refusal by a row's class, with how many there are: the rest is read for that alone.
-    fn refusal(&mut self, row: RowProblem, records: Records) -> Outcome<Problem> {
+    fn refusal(
+        &mut self,
+        row: RowProblem,
+        worked: impl Iterator<Item = Worked>,
+        records: Records,
+    ) -> Outcome<Problem> {
         self.tally.add(&row);
+        for next in worked {
+            self.rows += 1;
+            if let Worked::Problem(other) = next {
+                self.tally.add(&other);
+            }
+        }
         for next in records {
             self.rows += 1;
             if let Row::Problem(other) = next? {
@@ -138,7 +170,8 @@ impl<'a> Feed<'a> {
 
     /// Ends it: `share` tells that a share of the rows is evaluated on, `own` that files of their own are. Refuses an empty
     /// training set; notes what was left out, and an empty evaluation set that was asked for.
-    pub fn end(self, share: bool, own: bool) -> Outcome<Fed> {
+    pub fn end(mut self, share: bool, own: bool) -> Outcome<Fed> {
+        self.writer.surveyed(std::mem::take(&mut self.lengths).survey());
         let evaluated = self.writer.counted(Set::Evaluation).targets;
         if self.writer.counted(Set::Train).targets == 0 {
             if share && evaluated > 0 {

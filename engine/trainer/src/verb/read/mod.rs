@@ -3,10 +3,12 @@
 //!
 //! Not here: how formats are parsed (crate `formats`); the training process, which only maps a cache.
 
+mod crew;
 mod feed;
 mod preview;
 mod rules;
 mod source;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod tokenise;
@@ -31,6 +33,8 @@ const MEMORY: u64 = 512 << 20;
 const MEMORY_A_TOKENIZER_BYTE: u64 = 8;
 /// Address space for one byte of data: the file may be mapped, and so may the tokens made from it.
 const MEMORY_A_DATA_BYTE: u64 = 2;
+/// Address space that a thread sets aside for its stack and its own heap, most of which it never touches.
+const MEMORY_A_THREAD: u64 = 72 << 20;
 /// Seconds of processor time for loading alone; the largest tokenizers in use take two.
 const SECONDS: u64 = 300;
 /// Bytes of data that a second must at least get through; an unoptimised build does twenty times that.
@@ -75,13 +79,15 @@ fn limits(spec: &JobSpec) -> Limits {
     let data: u64 = data_paths(spec).iter().map(|path| data_bytes(path)).fold(0, u64::saturating_add);
     let memory = MEMORY
         .saturating_add(tokenizer.saturating_mul(MEMORY_A_TOKENIZER_BYTE))
+        .saturating_add(crew::threads() as u64 * MEMORY_A_THREAD)
         .saturating_add(data.saturating_mul(MEMORY_A_DATA_BYTE));
     Limits { memory, cpu_seconds: SECONDS + data / BYTES_A_SECOND, files: FILES }
 }
 
 /// What looking at data alone may cost: a few records and what is counted are in memory, however long the files.
 fn inspect_limits(path: &Path) -> Limits {
-    Limits { memory: MEMORY, cpu_seconds: SECONDS + data_bytes(path) / BYTES_A_SECOND, files: FILES }
+    let memory = MEMORY + crew::threads() as u64 * MEMORY_A_THREAD;
+    Limits { memory, cpu_seconds: SECONDS + data_bytes(path) / BYTES_A_SECOND, files: FILES }
 }
 
 /// Limits itself for looking at the rows of a job, for as long as that takes: an hour of work, and the time to count.
