@@ -394,11 +394,13 @@ pub async fn export_files<R: Runtime>(
         let asked::Exporting { from, format } = ask.0;
         shell.grants.check(&from)?;
         let Some(to) = desktop::choose(&app, "Export to", Choice::NewFolder)?.pop() else { return Ok(None) };
-        let format = match format {
-            ExportFormat::Safetensors => "safetensors".to_owned(),
-            ExportFormat::Adapter => "adapter".to_owned(),
+        let (format, dtype) = match format {
+            ExportFormat::Safetensors => ("safetensors", "f32"),
+            ExportFormat::Adapter => ("adapter", "f32"),
+            ExportFormat::GgufF16 => ("gguf", "f16"),
+            ExportFormat::GgufQ8 => ("gguf", "q8_0"),
         };
-        let export = Export { from, to, format, dtype: "f32".into(), base: None };
+        let export = Export { from, to, format: format.into(), dtype: dtype.into(), base: None };
         shell.engine(|engine| engine.export(&export, &mut |_| {})).map(Some)
     })
     .await

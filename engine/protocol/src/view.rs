@@ -276,4 +276,8 @@ pub enum ExportFormat {
     Safetensors,
     /// The adapter alone.
     Adapter,
+    /// A whole model as one GGUF file of 16-bit floats, for llama.cpp and its kind.
+    GgufF16,
+    /// The same in about half the bytes: blocks of 8-bit whole numbers.
+    GgufQ8,
 }

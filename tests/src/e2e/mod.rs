@@ -14,6 +14,7 @@ mod export;
 mod film;
 mod guard;
 mod hands;
+mod hostile;
 mod markup;
 mod notices;
 mod payloads;

@@ -3,4 +3,4 @@
 /**
  * What an export writes.
  */
-export type ExportFormat = "safetensors" | "adapter";
+export type ExportFormat = "safetensors" | "adapter" | "gguf_f16" | "gguf_q8";
