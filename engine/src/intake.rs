@@ -21,11 +21,7 @@ struct Look<'a> {
 
 /// Facts of each path, in the order given; data under what a job says of it, looked at by `facts`. A path that cannot be used
 /// is `Kind::Unknown` with a problem; never an error.
-pub fn inspect(
-    paths: &[PathBuf],
-    data: &DataSpec,
-    facts: &dyn Fn(&Path) -> Outcome<DatasetFacts>,
-) -> Vec<ItemFacts> {
+pub fn inspect(paths: &[PathBuf], data: &DataSpec, facts: &dyn Fn(&Path) -> Outcome<DatasetFacts>) -> Vec<ItemFacts> {
     let look = Look { data, facts };
     paths.iter().map(|path| one(path, &look)).collect()
 }

@@ -8,8 +8,8 @@ use crate::inbox::Inbox;
 use crate::pool::Pool;
 use engine::Engine;
 use engine::rows::RowsReader;
-use protocol::problem::{Code, Outcome, Problem};
 use protocol::look::RowsAsk;
+use protocol::problem::{Code, Outcome, Problem};
 use protocol::{JobSpec, Plan};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -63,7 +63,8 @@ impl Shell {
         }
         let Some((_, reader)) = open.as_mut() else { return Err(Problem::internal("no reader is open")) };
         let answer = reader.ask(ask);
-        let lost = |problem: &Problem| matches!(problem.code, Code::TrainerDied | Code::TrainerHung | Code::DataChanged);
+        let lost =
+            |problem: &Problem| matches!(problem.code, Code::TrainerDied | Code::TrainerHung | Code::DataChanged);
         if answer.as_ref().is_err_and(lost) {
             *open = None;
         }

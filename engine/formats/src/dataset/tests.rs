@@ -367,7 +367,8 @@ fn every_container_of_public_data_opens_to_its_end() {
             let mut n = 0;
             while let Some(raw) = source.next().unwrap() {
                 let rules = Rules::default();
-                let read = meaning::understood(&raw.body.unwrap(), raw.line, kind.encoding, &mut layout::Reading::new(&rules));
+                let read =
+                    meaning::understood(&raw.body.unwrap(), raw.line, kind.encoding, &mut layout::Reading::new(&rules));
                 assert!(read.is_ok(), "{}", file.display());
                 n += 1;
             }

@@ -418,8 +418,10 @@ fn what_follows_the_last_answer_is_cut_unless_the_job_leaves_such_rows_out() {
 
 #[test]
 fn rows_that_repeat_are_counted_and_used() {
-    let facts = rows(&[r#"{"text":"a"}"#, r#"{"text":"b","x":1}"#, r#"{"x":2,"text":"b"}"#, r#"{"text":"a"}"#]).facts();
-    assert_eq!((facts.usable_rows, facts.duplicates.rows, facts.duplicates.exact), (4, 2, true));
+    // JSON lines repeat as they are written: what else a row holds counts too.
+    let facts =
+        rows(&[r#"{"text":"a"}"#, r#"{"text":"b","x":1}"#, r#"{"x":2,"text":"b"}"#, r#" {"text":"a"}"#]).facts();
+    assert_eq!((facts.usable_rows, facts.duplicates.rows, facts.duplicates.exact), (4, 1, true));
     let chat = r#"{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}"#;
     assert_eq!(rows(&[chat, &chat.replace("\"a\"", "\"b\""), chat]).facts().duplicates.rows, 1);
 }

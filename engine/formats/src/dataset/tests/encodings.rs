@@ -59,7 +59,7 @@ fn a_cut_character_is_named_by_line_and_column() {
     assert_eq!((facts.rows, facts.usable_rows, facts.problems[0].code), (2, 1, Code::RowNotUtf8));
     assert!(
         facts.problems[0].message.contains("a.csv, line 3: not UTF-8")
-            && facts.problems[0].message.contains("line 3, column 10"),
+            && facts.problems[0].message.contains("at column 10"),
         "{facts:?}"
     );
     // Within a quoted cell of several lines, and followed by more.
@@ -78,7 +78,7 @@ fn bytes_that_are_not_of_the_confirmed_encoding_are_a_row_problem() {
     let (facts, _) = with(&dropped, "gb18030").unwrap();
     assert_eq!((facts.rows, facts.usable_rows), (4, 3), "{facts:?}");
     let message = &facts.problems[0].message;
-    assert!(message.contains("a.csv, line 4: not gb18030") && message.contains("line 4, column 4"), "{message}");
+    assert!(message.contains("a.csv, line 4: not gb18030") && message.contains("at column 4"), "{message}");
 }
 
 #[test]

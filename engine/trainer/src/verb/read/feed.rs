@@ -49,7 +49,17 @@ impl<'a> Feed<'a> {
     /// Nothing fed yet; ids must lie below `bound`.
     pub fn new(sampler: Sampler<'a>, rules: Rules, writer: &'a mut CacheWriter, bound: u32) -> Feed<'a> {
         let tally = Tally::new(rules);
-        Feed { sampler, tally, writer, bound, rows: 0, shortened: 0, compared: 0, noted: BTreeSet::new(), lengths: Lengths::default() }
+        Feed {
+            sampler,
+            tally,
+            writer,
+            bound,
+            rows: 0,
+            shortened: 0,
+            compared: 0,
+            noted: BTreeSet::new(),
+            lengths: Lengths::default(),
+        }
     }
 
     /// Feeds all records, each into its set. Errors: the refusal of a class of rows that the job leaves undecided or
@@ -135,12 +145,7 @@ impl<'a> Feed<'a> {
     }
 
     /// The refusal by a row's class, with how many there are: the rest is read for that alone.
-    fn refusal(
-        &mut self,
-        row: RowProblem,
-        worked: impl Iterator<Item = Worked>,
-        records: Records,
-    ) -> Outcome<Problem> {
+    fn refusal(&mut self, row: RowProblem, worked: impl Iterator<Item = Worked>, records: Records) -> Outcome<Problem> {
         self.tally.add(&row);
         for next in worked {
             self.rows += 1;

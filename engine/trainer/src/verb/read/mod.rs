@@ -15,14 +15,14 @@ mod tokenise;
 
 use super::Lines;
 use crate::process::Limits;
+pub use preview::Looked;
 use protocol::facts::DatasetFacts;
 use protocol::job::{DataSpec, EvaluationData};
 use protocol::verb::Read;
 use protocol::{JobSpec, Outcome, Problem};
+pub use rules::records;
 use serde::Serialize;
 use source::TokenizerSource;
-pub use preview::Looked;
-pub use rules::records;
 pub use source::Words;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -86,7 +86,11 @@ mod tests {
             lengths.add(row, row * row, 1000, row != 1);
         }
         let survey = lengths.survey();
-        assert!(survey.lengths.len() <= LENGTH_BINS && survey.lengths.len() > LENGTH_BINS / 3, "{}", survey.lengths.len());
+        assert!(
+            survey.lengths.len() <= LENGTH_BINS && survey.lengths.len() > LENGTH_BINS / 3,
+            "{}",
+            survey.lengths.len()
+        );
         assert_eq!(survey.lengths.iter().map(|bin| bin.rows).sum::<u64>(), 20_000);
         assert!(survey.lengths.windows(2).all(|pair| pair[0].to == pair[1].from));
         assert_eq!((survey.longest, survey.shortest), (Some((20_000, 400_000_000)), Some((2, 4))));

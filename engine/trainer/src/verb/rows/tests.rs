@@ -110,7 +110,8 @@ fn a_search_finds_the_next_row_whatever_its_case_and_ends_at_the_last() {
 fn questions_come_one_a_line_and_a_wrong_one_is_no_end() {
     let text = b"{\"ask\":\"row\",\"row\":1}\n{\"ask\":\"dance\"}\ncut";
     let mut input = Cursor::new(&text[..]);
-    let next = |input: &mut Cursor<&[u8]>| line(input).map(|text| text.map(|t| super::super::request::<RowsAsk>(&t[..])));
+    let next =
+        |input: &mut Cursor<&[u8]>| line(input).map(|text| text.map(|t| super::super::request::<RowsAsk>(&t[..])));
     assert_eq!(next(&mut input).unwrap().unwrap().unwrap(), RowsAsk::Row { row: 1 });
     assert_eq!(next(&mut input).unwrap().unwrap().unwrap_err().code, Code::SettingInvalid);
     assert_eq!(line(&mut input).unwrap_err().code, Code::TooLarge);
