@@ -42,7 +42,7 @@ fn snapshots(look: &mut Look, repository: &Path) -> Vec<PathBuf> {
     let current = current.as_deref().map(str::trim);
     let age = |entry: &Entry| entry.path.symlink_metadata().and_then(|status| status.modified()).ok();
     let mut dated: Vec<_> = all.into_iter().map(|e| (current == Some(e.name.as_str()), age(&e), e.path)).collect();
-    dated.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+    dated.sort_by_key(|entry| std::cmp::Reverse((entry.0, entry.1)));
     dated.into_iter().map(|(.., path)| path).collect()
 }
 

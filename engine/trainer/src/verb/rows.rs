@@ -5,7 +5,7 @@
 //! Not here: what a row becomes (`formats::sample`), the tokens of one row (`read/preview.rs`).
 
 use super::Lines;
-use super::read::{self, Looked};
+use super::read::{self, Looked, Measured};
 use crate::process::{DONE, REFUSED};
 use formats::dataset::{Content, Mark, Record, Records, Row};
 use protocol::facts::RowProblem;
@@ -228,14 +228,14 @@ impl Looked {
     fn record_line(&self, record: &Record) -> RowLine {
         let (prompt, answer) = brief(&record.content);
         let begun = RowLine { prompt, answer, ..bare(record.row, None) };
+        let wrong = |code, message| Some(row_problem(record, code, message));
         match self.measure(record) {
-            Ok((tokens, trained, None)) => RowLine { tokens, trained, ..begun },
-            Ok((tokens, trained, Some((Code::RowTooLong, _)))) => RowLine { tokens, trained, too_long: true, ..begun },
-            Ok((.., Some((code, message)))) => RowLine { problem: Some(row_problem(record, code, message)), ..begun },
-            Err(problem) => {
-                let message = problem.sentence();
-                RowLine { problem: Some(row_problem(record, problem.code, message)), ..begun }
-            }
+            Ok(Measured { tokens, trained, cut }) => match cut {
+                None => RowLine { tokens, trained, ..begun },
+                Some((Code::RowTooLong, _)) => RowLine { tokens, trained, too_long: true, ..begun },
+                Some((code, message)) => RowLine { problem: wrong(code, message), ..begun },
+            },
+            Err(problem) => RowLine { problem: wrong(problem.code, problem.sentence()), ..begun },
         }
     }
 }

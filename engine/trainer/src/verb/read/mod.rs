@@ -15,7 +15,7 @@ mod tokenise;
 
 use super::Lines;
 use crate::process::Limits;
-pub use preview::Looked;
+pub use preview::{Looked, Measured};
 use protocol::facts::DatasetFacts;
 use protocol::job::{DataSpec, EvaluationData};
 use protocol::verb::Read;

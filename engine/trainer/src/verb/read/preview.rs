@@ -26,6 +26,16 @@ pub struct Looked {
     max_length: u32,
 }
 
+/// A record in figures.
+pub struct Measured {
+    /// Tokens before any cut.
+    pub tokens: u64,
+    /// Those that are trained.
+    pub trained: u64,
+    /// What is cut of it, or why it is left out.
+    pub cut: Option<(Code, String)>,
+}
+
 impl Looked {
     /// Opens tokenizer and template; a tokenizer that is to be trained is trained on the data.
     pub fn open(spec: JobSpec, max_length: u32) -> Outcome<Looked> {
@@ -52,7 +62,7 @@ impl Looked {
     }
 
     /// Tokens of a record before any cut, how many of them are trained, and what is cut of it or why it is left out.
-    pub fn measure(&self, record: &Record) -> Outcome<(u64, u64, Option<(Code, String)>)> {
+    pub fn measure(&self, record: &Record) -> Outcome<Measured> {
         let sampler = self.sampler();
         let sample = sampler.whole(record)?.sample;
         let trained = sample.trained.iter().filter(|t| **t != 0).count() as u64;
@@ -61,7 +71,7 @@ impl Looked {
             Cut::Prompt(out) => Some((Code::RowTooLong, format!("{} tokens of its prompt are cut", out.len()))),
             Cut::Everything(code, why) => Some((code, why)),
         };
-        Ok((sample.ids.len() as u64, trained, cut))
+        Ok(Measured { tokens: sample.ids.len() as u64, trained, cut })
     }
 
     fn sampler(&self) -> Sampler<'_> {
