@@ -7,7 +7,7 @@ import type { Problem } from "../../api/bindings/Problem";
 const MB = 1024 * 1024;
 const config = {
   architecture: "LlamaForCausalLM", layers: 30, hidden: 576, intermediate: 1536, heads: 9, kv_heads: 3, head_dim: 64, vocab: 49152,
-  context: 8192, tied: true, rms_norm_eps: 1e-5, rope_theta: 1e5, initializer_range: 0.02, eos: [2],
+  context: 8192, tied: true, rms_norm_eps: 1e-5, rope_theta: 1e5, initializer_range: 0.02, eos: [2], attention_bias: false, mlp_bias: false,
 };
 
 export const MODEL: ItemFacts = {
