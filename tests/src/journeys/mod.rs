@@ -6,6 +6,7 @@ mod cards;
 mod crash;
 mod history;
 pub mod hostile;
+mod intake;
 pub mod lab;
 mod path;
 pub mod real;

@@ -288,3 +288,37 @@ proptest! {
         }
     }
 }
+
+/// The strings of `ten_thousand.py`, drawn as it draws them.
+fn drawn(made: &Value) -> Vec<String> {
+    let pieces: Vec<&str> = made["pieces"].as_array().unwrap().iter().map(|piece| piece.as_str().unwrap()).collect();
+    let mut state = made["seed"].as_u64().unwrap();
+    let mut draw = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    let one = |_| (0..draw(24)).collect::<Vec<_>>().iter().map(|_| pieces[draw(pieces.len())]).collect::<String>();
+    (0..made["strings"].as_u64().unwrap()).map(one).collect()
+}
+
+/// FNV-1a over the lengths and ids of some strings.
+fn fnv(all: &[Vec<u32>]) -> String {
+    let numbers = all.iter().flat_map(|ids| std::iter::once(ids.len() as u32).chain(ids.iter().copied()));
+    let hash = numbers
+        .flat_map(u32::to_le_bytes)
+        .fold(0xCBF2_9CE4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3));
+    format!("{hash:016x}")
+}
+
+#[test]
+fn ten_thousand_strings_have_the_ids_of_the_reference_library() {
+    let made: Value = serde_json::from_slice(&std::fs::read(golden("tokenizer/ten_thousand.json")).unwrap()).unwrap();
+    let (texts, block) = (drawn(&made), made["block"].as_u64().unwrap() as usize);
+    for (name, blocks) in made["blocks"].as_object().unwrap() {
+        let Some(tokenizer) = named(name) else { continue };
+        let ids: Vec<Vec<u32>> = texts.iter().map(|text| tokenizer.encode(text, true).unwrap()).collect();
+        for ((at, part), expected) in ids.chunks(block).enumerate().zip(blocks.as_array().unwrap()) {
+            assert_eq!(fnv(part), expected.as_str().unwrap(), "{name}: strings {} and on", at * block);
+        }
+    }
+}
