@@ -23,8 +23,8 @@ async fn cards(desk: &Desk) -> Vec<String> {
 
 /// The card that names a file or folder.
 fn card<'a>(cards: &'a [String], path: &Path) -> Option<&'a String> {
-    let name = path.file_name().unwrap().to_str().unwrap();
-    cards.iter().find(|text| text.contains(name))
+    let path = path.to_str().unwrap();
+    cards.iter().find(|text| text.contains(path))
 }
 
 #[tokio::test(flavor = "multi_thread")]
