@@ -15,24 +15,33 @@ pub struct Pool {
     home: PathBuf,
     /// Opened once and never lent: all others are made of it, in a hundredth of the time that opening takes.
     first: Mutex<Option<Engine>>,
+    /// What was met while HOME was opened, until somebody has asked for it.
+    notices: Mutex<Vec<Problem>>,
     idle: Mutex<Vec<Engine>>,
 }
 
 impl Pool {
     /// A pool that opens engines as they are needed.
     pub fn new(home: PathBuf) -> Pool {
-        Pool { home, first: Mutex::default(), idle: Mutex::default() }
+        Pool { home, first: Mutex::default(), notices: Mutex::default(), idle: Mutex::default() }
     }
 
-    /// Opens HOME, once. Returns its notices, to the first who asks. Errors: as `Engine::open`.
+    /// Opens HOME, once. Returns its notices, to the first who asks, whichever call it was that opened. Errors: as
+    /// `Engine::open`.
     pub fn open(&self) -> Outcome<Vec<Problem>> {
+        self.first(|_| Ok(()))?;
+        Ok(std::mem::take(&mut *held(&self.notices)))
+    }
+
+    /// Does something with the first engine, which is opened for it where there is none.
+    fn first<T>(&self, call: impl FnOnce(&mut Engine) -> Outcome<T>) -> Outcome<T> {
         let mut first = held(&self.first);
-        if first.is_some() {
-            return Ok(Vec::new());
+        if let Some(engine) = first.as_mut() {
+            return call(engine);
         }
         let (engine, notices) = Engine::open(Some(&self.home))?;
-        *first = Some(engine);
-        Ok(notices)
+        held(&self.notices).extend(notices);
+        call(first.insert(engine))
     }
 
     /// Lends an engine to a call.
@@ -46,11 +55,7 @@ impl Pool {
     }
 
     fn another(&self) -> Outcome<Engine> {
-        let mut first = held(&self.first);
-        match first.as_mut() {
-            Some(engine) => engine.another(),
-            None => first.insert(Engine::open(Some(&self.home))?.0).another(),
-        }
+        self.first(Engine::another)
     }
 
     fn put(&self, engine: Engine) {
