@@ -178,7 +178,7 @@ impl<'a> Vocabulary<'a> {
         };
         let mut all = json!({
             "version": "1.0", "truncation": null, "padding": null,
-            "added_tokens": self.added(), "post_processor": self.post_processor()?,
+            "added_tokens": self.added(), "post_processor": self.added_tokens()?,
         });
         for part in ["normalizer", "pre_tokenizer", "decoder", "model"] {
             all[part] = shape[part].clone();
@@ -221,7 +221,7 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// What is added to every text by itself.
-    fn post_processor(&self) -> Outcome<Json> {
+    fn added_tokens(&self) -> Outcome<Json> {
         let usual = match self.kind {
             Kind::Bytes(pre) => pre.begins_texts(),
             Kind::Scores => true,

@@ -24,7 +24,7 @@ impl Desk {
             golden("models/llama")
         );
         let spec = Box::new(JobSpec::parse(&text, &[], Path::new("/")).unwrap());
-        Desk { session: Session::open(LookAtRows { spec, max_length: 40 }).unwrap(), _folder: folder }
+        Desk { session: Session::open(LookAtRows { spec, max_length: 128 }).unwrap(), _folder: folder }
     }
 
     fn ask<T: serde::de::DeserializeOwned>(&mut self, ask: RowsAsk) -> Outcome<T> {
@@ -39,7 +39,7 @@ impl Desk {
 fn row(i: u64) -> String {
     match i {
         7 => "this is no JSON".into(),
-        9 => format!(r#"{{"instruction":"question {i}","output":"{}"}}"#, "long ".repeat(60)),
+        9 => format!(r#"{{"instruction":"question {i}","output":"{}"}}"#, "long ".repeat(300)),
         _ => format!(r#"{{"instruction":"question {i}","output":"Answer {i}"}}"#),
     }
 }
@@ -83,7 +83,7 @@ fn a_line_of_the_list_tells_tokens_the_limit_and_why_a_row_cannot_be_used() {
     let page = desk.page(6, 4);
     let problem = page.rows[1].problem.as_ref().unwrap();
     assert_eq!((problem.code, problem.line, page.rows[1].tokens), (Code::RowNotJson, 9, 0));
-    assert!(page.rows[3].too_long && page.rows[3].tokens > 40 && !page.rows[0].too_long);
+    assert!(page.rows[3].too_long && page.rows[3].tokens > 128 && !page.rows[0].too_long);
     assert!(page.rows[0].trained > 0 && page.rows[0].trained < page.rows[0].tokens);
     let preview: Preview = desk.ask(RowsAsk::Row { row: 6 }).unwrap();
     assert_eq!((preview.row, preview.length), (6, page.rows[0].tokens));
